@@ -1,0 +1,1 @@
+//! The Kubernetes types, one module per API group: defaults, validation, conversion.

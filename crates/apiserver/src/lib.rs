@@ -1,0 +1,1 @@
+//! A small Kubernetes API server, embedded: durable, generic and schema-driven.

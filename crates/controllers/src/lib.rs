@@ -1,0 +1,1 @@
+//! Reconcilers: API objects become fleet intents, fleet facts become status.

@@ -1,0 +1,1 @@
+//! What is known and done across Proxmox VE clusters: watcher, placement, identity, guests.

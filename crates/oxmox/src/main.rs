@@ -1,0 +1,3 @@
+//! Oxmox: everything Kubernetes needs on Proxmox VE.
+
+fn main() {}

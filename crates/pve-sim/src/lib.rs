@@ -1,0 +1,1 @@
+//! A simulated Proxmox VE that speaks the real one's HTTP API.

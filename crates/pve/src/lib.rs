@@ -1,0 +1,1 @@
+//! Proxmox VE's HTTP API: client, typed parameters and answers, errors, tasks.

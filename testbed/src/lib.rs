@@ -1,0 +1,1 @@
+//! Starts real Kubernetes components, built from their Go modules, for tests.
