@@ -1,0 +1,58 @@
+//! The command line: what can be asked for, and who answers.
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::{CommandFactory, Parser, Subcommand};
+use clap_complete::Shell;
+
+use crate::output::{self, Logging};
+
+const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (", env!("OXMOX_COMMIT"), ")");
+
+/// Everything Kubernetes needs on Proxmox VE, in one binary.
+///
+/// Start with `oxmox up --demo`: it brings simulated machines up on a simulated Proxmox VE and needs nothing else.
+#[derive(Parser)]
+#[command(name = "oxmox", version = VERSION, arg_required_else_help = true)]
+pub(crate) struct Cli {
+    #[command(flatten)]
+    pub(crate) logging: Logging,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Subcommand)]
+pub(crate) enum Command {
+    /// Print the completion script of a shell.
+    ///
+    /// For bash: `source <(oxmox completions bash)`.
+    Completions {
+        /// The shell to write for.
+        shell: Shell,
+    },
+}
+
+impl Command {
+    /// Runs the command to its end.
+    pub(crate) fn run(self) -> Result<ExitCode> {
+        match self {
+            Self::Completions { shell } => {
+                let mut script = Vec::new();
+                clap_complete::generate(shell, &mut Cli::command(), "oxmox", &mut script);
+                output::data(&String::from_utf8_lossy(&script))?;
+                Ok(ExitCode::SUCCESS)
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+}

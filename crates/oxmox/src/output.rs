@@ -1,0 +1,71 @@
+//! The one place that writes to the terminal: data to stdout, words for a person to stderr.
+
+use std::io::{self, IsTerminal, Write};
+
+use anyhow::Result;
+use clap::{Args, ValueEnum};
+use tracing_subscriber::EnvFilter;
+
+/// How much of the inner life is logged, and in which form.
+#[derive(Args)]
+pub(crate) struct Logging {
+    /// Log filter, such as `info` or `fleet=debug,pve=info`.
+    #[arg(
+        long,
+        env = "LOG_LEVEL",
+        default_value = "warn",
+        global = true,
+        value_name = "FILTER"
+    )]
+    log_level: String,
+    /// Form of the log lines.
+    #[arg(long, env = "LOG_FORMAT", default_value = "text", global = true)]
+    log_format: LogFormat,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum LogFormat {
+    /// One readable line an event.
+    Text,
+    /// One JSON object an event.
+    Json,
+}
+
+/// Sends log events to stderr.
+pub(crate) fn init_logging(logging: &Logging) {
+    let filter = EnvFilter::try_new(&logging.log_level).unwrap_or_else(|_| EnvFilter::new("warn"));
+    let builder = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(io::stderr)
+        .with_ansi(io::stderr().is_terminal());
+    match logging.log_format {
+        LogFormat::Text => builder.init(),
+        LogFormat::Json => builder.json().init(),
+    }
+}
+
+/// Writes data a program may read on. A reader that has gone away is not an error.
+pub(crate) fn data(text: &str) -> Result<()> {
+    let mut stdout = anstream::stdout().lock();
+    match stdout
+        .write_all(text.as_bytes())
+        .and_then(|()| stdout.flush())
+    {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.into()),
+        _ => Ok(()),
+    }
+}
+
+/// Tells a person something, on stderr.
+pub(crate) fn say(text: impl std::fmt::Display) {
+    // A closed stderr leaves nobody to tell.
+    let _ = writeln!(anstream::stderr().lock(), "{text}");
+}
+
+/// Reports why the command failed: the act, then its causes, one a line.
+pub(crate) fn error(error: &anyhow::Error) {
+    say(format_args!("error: {error}"));
+    for cause in error.chain().skip(1) {
+        say(format_args!("  because: {cause}"));
+    }
+}
