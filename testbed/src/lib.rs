@@ -1,1 +1,19 @@
-//! Starts real Kubernetes components, built from their Go modules, for tests.
+//! The real Kubernetes beside ours.
+//!
+//! What Oxmox promises to be ("kubectl cannot tell it from the real one") is only proved by asking
+//! the real one. So this room builds etcd, kube-apiserver, its controllers, kubectl, Helm and Cluster
+//! API from their published Go modules, at the versions pinned in `go/*/go.mod`, and starts them for
+//! tests on free loopback ports in a temporary directory.
+//!
+//! - [`components`] is the list: what there is, at which version, and where it lies once built.
+//! - `cargo xtask testbed` builds what is missing into a cache outside of the checkout.
+//! - [`Assets`] finds the built programs; a suite that needs them begins with [`assets_or_skip`].
+//! - `ControlPlane` starts etcd and kube-apiserver, `Kubectl` and `Helm` run those programs.
+//!
+//! No process outlives the test binary that started it: each runs under a watchdog that ends it when
+//! the pipe to us closes, whichever way we die.
+
+mod assets;
+pub mod components;
+
+pub use assets::{Assets, Error as AssetsError, assets, assets_or_skip};

@@ -1,6 +1,7 @@
 //! The front door for people and CI: `cargo xtask …`.
 
 mod run;
+mod testbed;
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
@@ -21,15 +22,36 @@ enum Command {
     Test,
     /// The fast part: formatting and lints.
     Check,
+    /// Builds the real Kubernetes components that the suites compare with.
+    ///
+    /// The last line printed is the directory of the programs.
+    Testbed(testbed::Args),
 }
 
 fn main() -> Result<()> {
     match Cli::parse().command {
         Command::Test => {
             check()?;
+            prepare_testbed()?;
             cargo(&["test", "--workspace", "--all-targets"])
         }
         Command::Check => check(),
+        Command::Testbed(args) => {
+            let dir = testbed::build(&args)?;
+            anstream::println!("{}", dir.display());
+            Ok(())
+        }
+    }
+}
+
+/// Builds what the suites need. Without it they skip themselves, which only CI takes as a failure.
+fn prepare_testbed() -> Result<()> {
+    match testbed::build(&testbed::Args::default()) {
+        Err(error) if !std::env::var("CI").is_ok_and(|ci| ci == "true" || ci == "1") => {
+            anstream::eprintln!("suites against the real Kubernetes will be skipped: {error:#}");
+            Ok(())
+        }
+        result => result.map(drop),
     }
 }
 
