@@ -1,0 +1,133 @@
+//! Child processes that never outlive us.
+//!
+//! A test binary can end in ways that run no destructor: `process::exit` after the last test (which is
+//! how statics end), an abort, a kill. So every component runs below a watchdog, a shell waiting for
+//! the end of its standard input. That pipe closes when [`Process`] is dropped or when we are gone,
+//! and the watchdog then kills its child and, if asked, clears the directory away.
+
+use std::ffi::{OsStr, OsString};
+use std::io::{BufRead as _, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+/// Starts the program with its output in `$1`; `$2` is a directory to remove at the end, or empty.
+///
+/// Data directories are temporary, so the child is killed outright: kube-apiserver would otherwise
+/// wait for its open watches.
+const WATCHDOG: &str = r#"
+log=$1; scratch=$2; shift 2
+"$@" </dev/null >"$log" 2>&1 &
+child=$!
+echo "$child"
+exec >/dev/null 2>&1
+read -r _
+kill -9 "$child"
+wait "$child"
+if [ -n "$scratch" ]; then rm -rf "$scratch"; fi
+"#;
+
+/// A component could not be started.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot start {program}")]
+pub struct Error {
+    program: String,
+    #[source]
+    source: std::io::Error,
+}
+
+/// A running component.
+#[derive(Debug)]
+pub struct Process {
+    name: String,
+    watchdog: Child,
+    pid: u32,
+    log: PathBuf,
+}
+
+impl Process {
+    /// Starts `program` with its output in `dir/<name>.log`.
+    ///
+    /// With `clear`, `dir` is removed once the process has ended.
+    pub(crate) fn start(
+        program: &Path,
+        args: &[OsString],
+        dir: &Path,
+        clear: bool,
+    ) -> Result<Self, Error> {
+        let name = program
+            .file_name()
+            .unwrap_or(program.as_os_str())
+            .to_string_lossy()
+            .into_owned();
+        let log = dir.join(format!("{name}.log"));
+        let failed = |source| Error {
+            program: name.clone(),
+            source,
+        };
+        let mut watchdog = Command::new("/bin/sh")
+            .args(["-c", WATCHDOG, "watchdog"])
+            .arg(&log)
+            .arg(if clear {
+                dir.as_os_str()
+            } else {
+                OsStr::new("")
+            })
+            .arg(program)
+            .args(args)
+            .current_dir(dir)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .map_err(failed)?;
+        let mut line = String::new();
+        let stdout = watchdog.stdout.take().expect("stdout is piped");
+        BufReader::new(stdout)
+            .read_line(&mut line)
+            .map_err(failed)?;
+        let pid = line
+            .trim()
+            .parse()
+            .map_err(|_| failed(std::io::ErrorKind::InvalidData.into()))?;
+        Ok(Self {
+            name,
+            watchdog,
+            pid,
+            log,
+        })
+    }
+
+    /// The program's name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The component's own process id.
+    pub fn pid(&self) -> u32 {
+        self.pid
+    }
+
+    /// Whether it has ended by itself.
+    pub fn has_ended(&self) -> bool {
+        let Ok(stat) = std::fs::read_to_string(format!("/proc/{}/stat", self.pid)) else {
+            return Path::new("/proc/self/stat").exists();
+        };
+        // The state follows the name, which is in parentheses; the watchdog has not yet collected it.
+        stat.rsplit(')')
+            .next()
+            .is_some_and(|rest| rest.trim_start().starts_with(['Z', 'X']))
+    }
+
+    /// The last lines it has written.
+    pub fn log_tail(&self) -> String {
+        let log = std::fs::read_to_string(&self.log).unwrap_or_default();
+        let lines: Vec<_> = log.lines().collect();
+        lines[lines.len().saturating_sub(20)..].join("\n")
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        drop(self.watchdog.stdin.take());
+        let _ = self.watchdog.wait();
+    }
+}
