@@ -60,8 +60,8 @@ pub use image::{
     Checksum, ChecksumAlgorithm, ImageReplica, ImageSource, VMImage, VMImageSpec, VMImageStatus,
 };
 pub use machine::{
-    Adoption, DeletionPolicy, Firewall, FirewallRule, HighAvailability, LossPolicy,
-    ManagementPolicy, Readiness, RevertTo, Startup, UpdatePolicy, VirtualMachine,
+    Adoption, CloneFrom, DeletionPolicy, Firewall, FirewallRule, HighAvailability, LossPolicy,
+    ManagementPolicy, Readiness, RestoreFrom, RevertTo, Startup, UpdatePolicy, VirtualMachine,
     VirtualMachineSpec, VirtualMachineStatus,
 };
 pub use migration::{VMMigration, VMMigrationSpec, VMMigrationStatus};

@@ -24,6 +24,7 @@ use super::{
     shortname = "lxc",
     category = "oxmox",
     derive = "PartialEq",
+    validation = Rule::new("self.metadata.name.size() <= 63").message("metadata.name must not be longer than 63 characters"),
     doc = "An LXC container: a guest that shares its node's kernel.",
     printcolumn(name = "Phase", type_ = "string", json_path = ".status.phase"),
     printcolumn(

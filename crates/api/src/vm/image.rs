@@ -21,6 +21,7 @@ use super::common::{ConditionList, LocalRef};
     shortname = "vmi",
     category = "oxmox",
     derive = "PartialEq",
+    validation = Rule::new("self.metadata.name.size() <= 63").message("metadata.name must not be longer than 63 characters"),
     doc = "What a machine is made from: a template on PVE, an installer ISO, or a disk image from the web.",
     printcolumn(name = "Source", type_ = "string", json_path = ".spec.source"),
     printcolumn(

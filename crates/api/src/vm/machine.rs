@@ -28,6 +28,7 @@ use super::{
     shortname = "vm",
     category = "oxmox",
     derive = "PartialEq",
+    validation = Rule::new("self.metadata.name.size() <= 63").message("metadata.name must not be longer than 63 characters"),
     doc = "A virtual machine on a Proxmox VE cluster.",
     printcolumn(name = "Phase", type_ = "string", json_path = ".status.phase"),
     printcolumn(
@@ -73,7 +74,8 @@ use super::{
     validation = Rule::new("!has(self.providerRef) || !has(oldSelf.providerRef) || self.providerRef == oldSelf.providerRef").message("providerRef cannot change: a guest does not move between PVE clusters; make a new VirtualMachine there"),
     validation = Rule::new("!has(self.imageRef) || !has(oldSelf.imageRef) || self.imageRef == oldSelf.imageRef").message("imageRef is used when the machine is made and cannot change; make a new VirtualMachine, or use a VMSet to roll a new image out"),
     validation = Rule::new("!has(self.adopt) || !has(oldSelf.adopt) || self.adopt.vmid == oldSelf.adopt.vmid").message("adopt.vmid cannot change; make a new VirtualMachine for the other guest"),
-    validation = Rule::new("!(has(self.adopt) && has(self.imageRef))").message("adopt takes over a guest that exists, imageRef makes a new one; leave one out"),
+    validation = Rule::new("[has(self.adopt), has(self.imageRef), has(self.cloneFrom), has(self.restoreFrom)].filter(x, x).size() <= 1").message("a machine has one origin: give one of imageRef, cloneFrom, restoreFrom and adopt"),
+    validation = Rule::new("!has(self.cloneFrom) || !has(oldSelf.cloneFrom) || self.cloneFrom == oldSelf.cloneFrom").message("cloneFrom is used when the machine is made and cannot change; make a new VirtualMachine"),
     validation = Rule::new("has(self.classRef) || !has(self.cpus) || has(self.memory)").message("without classRef give both cpus and memory")
 )]
 pub struct VirtualMachineSpec {
@@ -93,6 +95,12 @@ pub struct VirtualMachineSpec {
     /// The image it is made from. Without one the machine starts with empty disks.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub image_ref: Option<LocalRef>,
+    /// Copy another VirtualMachine instead of an image; what a VMClone writes here.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub clone_from: Option<CloneFrom>,
+    /// Make it from a backup instead of an image; what a VMRestore writes here.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub restore_from: Option<RestoreFrom>,
     /// Whether it runs: `On`, `Off` or `OffGraceful` (asked to shut down, cut off after the timeout),
     /// `OffHard` (cut off), `Paused` or `Suspended`. Unquoted `On` and `Off` work.
     #[serde(default)]
@@ -333,6 +341,35 @@ pub struct Adoption {
     /// Its VMID.
     #[schemars(range(min = 100, max = 999_999_999))]
     pub vmid: u32,
+}
+
+/// A machine to copy.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct CloneFrom {
+    /// The VirtualMachine, in the same namespace.
+    pub vm_ref: LocalRef,
+    /// A VMSnapshot of it to copy, instead of its present state.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub snapshot_ref: Option<LocalRef>,
+}
+
+/// A backup to make the machine from.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+#[x_kube(validation = Rule::new("has(self.backupRef) != has(self.volume)").message("give backupRef (a VMBackup) or volume (a PVE backup volume), exactly one"))]
+pub struct RestoreFrom {
+    /// The VMBackup.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub backup_ref: Option<LocalRef>,
+    /// A backup volume on PVE.
+    #[schemars(length(max = 512))]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub volume: Option<String>,
+    /// Storage for the disks; those of the backup when left out.
+    #[schemars(length(max = 100))]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub storage: Option<String>,
 }
 
 /// A snapshot to go back to.

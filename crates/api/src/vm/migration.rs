@@ -21,6 +21,7 @@ use super::{
     shortname = "vmmig",
     category = "oxmox",
     derive = "PartialEq",
+    validation = Rule::new("self.metadata.name.size() <= 63").message("metadata.name must not be longer than 63 characters"),
     doc = "Moves a machine to another node of its cluster, running or not.",
     printcolumn(name = "VM", type_ = "string", json_path = ".spec.vmRef.name"),
     printcolumn(name = "From", type_ = "string", json_path = ".status.sourceNode"),

@@ -7,7 +7,6 @@ use serde::{Deserialize, Serialize};
 /// One network interface.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
-#[x_kube(validation = Rule::new("!(has(self.staticIP) && has(self.dhcp) && self.dhcp)").message("staticIP and dhcp: true exclude each other; leave one out"))]
 pub struct Network {
     /// Name of the network; the Provider's network map says which bridge that is.
     #[schemars(length(min = 1, max = 63))]
@@ -53,10 +52,6 @@ pub struct Network {
     #[serde(rename = "staticIP")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub static_ip: Option<StaticIp>,
-    /// Ask DHCP; the default without staticIP. `false` without staticIP leaves the interface without
-    /// an address.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub dhcp: Option<bool>,
     /// Take IPv6 addresses from router advertisements.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub slaac: Option<bool>,

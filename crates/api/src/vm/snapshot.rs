@@ -24,6 +24,7 @@ use super::{
     shortname = "vms",
     category = "oxmox",
     derive = "PartialEq",
+    validation = Rule::new("self.metadata.name.size() <= 63").message("metadata.name must not be longer than 63 characters"),
     doc = "The state of a machine at one moment, kept on PVE.",
     printcolumn(name = "VM", type_ = "string", json_path = ".spec.vmRef.name"),
     printcolumn(
@@ -112,6 +113,7 @@ pub struct VMSnapshotStatus {
     shortname = "vmss",
     category = "oxmox",
     derive = "PartialEq",
+    validation = Rule::new("self.metadata.name.size() <= 63").message("metadata.name must not be longer than 63 characters"),
     doc = "Snapshots at set times, and how long they are kept.",
     printcolumn(name = "Schedule", type_ = "string", json_path = ".spec.schedule"),
     printcolumn(name = "Suspended", type_ = "boolean", json_path = ".spec.suspend"),
