@@ -1,5 +1,6 @@
 //! The front door for people and CI: `cargo xtask …`.
 
+mod generate;
 mod run;
 mod testbed;
 
@@ -20,6 +21,8 @@ struct Cli {
 enum Command {
     /// Everything CI runs: formatting, lints and all tests.
     Test,
+    /// Generates the files made from published facts (Kubernetes' types).
+    Gen,
     /// The fast part: formatting and lints.
     Check,
     /// Builds the real Kubernetes components that the suites compare with.
@@ -36,6 +39,7 @@ fn main() -> Result<()> {
             cargo(&["test", "--workspace", "--all-targets"])
         }
         Command::Check => check(),
+        Command::Gen => generate::generate(),
         Command::Testbed(args) => {
             let dir = testbed::build(&args)?;
             anstream::println!("{}", dir.display());
