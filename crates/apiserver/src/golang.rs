@@ -1,0 +1,124 @@
+//! Renders values the way Go's `fmt` and `encoding/json` do, because error texts carry them.
+
+use std::fmt::Write as _;
+
+use serde_json::{Number, Value};
+
+/// Renders `text` as Go's `%q` does.
+pub(crate) fn quote(text: &str) -> String {
+    let mut out = String::with_capacity(text.len() + 2);
+    out.push('"');
+    for c in text.chars() {
+        match c {
+            '"' => out.push_str("\\\""),
+            '\\' => out.push_str("\\\\"),
+            '\n' => out.push_str("\\n"),
+            '\r' => out.push_str("\\r"),
+            '\t' => out.push_str("\\t"),
+            '\u{7}' => out.push_str("\\a"),
+            '\u{8}' => out.push_str("\\b"),
+            '\u{b}' => out.push_str("\\v"),
+            '\u{c}' => out.push_str("\\f"),
+            c if c.is_ascii_control() => {
+                let _ = write!(out, "\\x{:02x}", u32::from(c));
+            }
+            c => out.push(c),
+        }
+    }
+    out.push('"');
+    out
+}
+
+/// Renders a float as Go's `%v` does: shortest digits, exponent form when far from one.
+pub(crate) fn float(value: f64) -> String {
+    let magnitude = value.abs();
+    if magnitude != 0.0 && !(1e-4..1e21).contains(&magnitude) {
+        let text = format!("{value:e}");
+        let (mantissa, exponent) = text.split_once('e').unwrap_or((&text, "0"));
+        let (sign, digits) = match exponent.strip_prefix('-') {
+            Some(digits) => ('-', digits),
+            None => ('+', exponent),
+        };
+        return format!("{mantissa}e{sign}{digits:0>2}");
+    }
+    format!("{value}")
+}
+
+/// Renders a number as Go's `%v` does.
+pub(crate) fn number(value: &Number) -> String {
+    if value.is_f64() {
+        float(value.as_f64().unwrap_or_default())
+    } else {
+        value.to_string()
+    }
+}
+
+/// Renders `value` as Go's `json.Marshal` does: sorted keys, and `<`, `>`, `&` escaped.
+pub(crate) fn json(value: &Value) -> String {
+    let mut out = String::new();
+    write_json(value, &mut out);
+    out
+}
+
+fn write_json(value: &Value, out: &mut String) {
+    match value {
+        Value::Null => out.push_str("null"),
+        Value::Bool(b) => out.push_str(if *b { "true" } else { "false" }),
+        Value::Number(n) => out.push_str(&number(n)),
+        Value::String(s) => write_string(s, out),
+        Value::Array(items) => {
+            out.push('[');
+            for (i, item) in items.iter().enumerate() {
+                if i > 0 {
+                    out.push(',');
+                }
+                write_json(item, out);
+            }
+            out.push(']');
+        }
+        Value::Object(map) => {
+            let mut keys: Vec<_> = map.keys().collect();
+            keys.sort();
+            out.push('{');
+            for (i, key) in keys.into_iter().enumerate() {
+                if i > 0 {
+                    out.push(',');
+                }
+                write_string(key, out);
+                out.push(':');
+                write_json(&map[key], out);
+            }
+            out.push('}');
+        }
+    }
+}
+
+fn write_string(text: &str, out: &mut String) {
+    let escaped = serde_json::to_string(text).unwrap_or_default();
+    for c in escaped.chars() {
+        match c {
+            '<' | '>' | '&' => {
+                let _ = write!(out, "\\u{:04x}", u32::from(c));
+            }
+            c => out.push(c),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    #[test]
+    fn values_look_like_go_prints_them() {
+        assert_eq!(super::quote("a\"b\n"), r#""a\"b\n""#);
+        assert_eq!(super::float(0.5), "0.5");
+        assert_eq!(super::float(2.0), "2");
+        assert_eq!(super::float(1e21), "1e+21");
+        assert_eq!(super::float(1e-7), "1e-07");
+        assert_eq!(
+            super::json(&json!({"b": "<x>", "a": [1, null]})),
+            r#"{"a":[1,null],"b":"\u003cx\u003e"}"#
+        );
+    }
+}

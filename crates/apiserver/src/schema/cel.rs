@@ -1,0 +1,176 @@
+//! CEL validation rules (`x-kubernetes-validations`).
+//!
+//! kube-cel provides the language and Kubernetes' function libraries. The walk is ours, because what
+//! `oldSelf` is depends on the schema: entries of list maps are matched by their keys, entries of
+//! other lists have no past, and a failed rule is forgiven where the value did not change.
+
+mod rule;
+mod value;
+
+use kube_cel::KubeCelExt as _;
+use kube_cel::cel::objects::OptionalValue;
+use kube_cel::cel::{Context, Value as Cel};
+use serde_json::Value;
+
+pub(crate) use rule::Rule;
+
+use super::check::correlate;
+use super::node::{Node, Type};
+use super::{Fault, FieldError};
+
+thread_local! {
+    /// The function libraries, registered once per thread.
+    static LIBRARY: Context<'static> = Context::default().with_all();
+}
+
+/// Evaluates all rules of `root` on `object`.
+pub(crate) fn check(root: &Node, object: &Value, old: Option<&Value>) -> Vec<FieldError> {
+    if !root.any_rules {
+        return Vec::new();
+    }
+    LIBRARY.with(|library| {
+        let mut walk = Walk {
+            library,
+            errors: Vec::new(),
+        };
+        let unchanged = old == Some(object);
+        walk.node(root, object, old, "", unchanged);
+        walk.errors
+    })
+}
+
+struct Walk<'a> {
+    library: &'a Context<'static>,
+    errors: Vec<FieldError>,
+}
+
+impl Walk<'_> {
+    /// `unchanged` says whether the nearest place that has a past is as it was.
+    fn node(
+        &mut self,
+        node: &Node,
+        value: &Value,
+        old: Option<&Value>,
+        path: &str,
+        unchanged: bool,
+    ) {
+        if !node.any_rules || value.is_null() {
+            return;
+        }
+        self.rules(node, value, old, path, unchanged);
+        for alternative in &node.bounds.all_of {
+            self.node(alternative, value, old, path, false);
+        }
+        match value {
+            Value::Object(map) => {
+                for (name, child) in map {
+                    let (sub, below) = if let Some(property) = node.properties.get(name) {
+                        (property, super::join(path, name))
+                    } else if let Some(sub) = node.additional.schema() {
+                        (sub, format!("{path}[{name}]"))
+                    } else {
+                        continue;
+                    };
+                    let before = old.and_then(|old| old.get(name));
+                    let same = before.map_or(unchanged, |before| before == child);
+                    self.node(sub, child, before, &below, same);
+                }
+            }
+            Value::Array(items) => {
+                let Some(sub) = &node.items else { return };
+                let old = old.and_then(Value::as_array).map(Vec::as_slice);
+                for (i, child) in items.iter().enumerate() {
+                    let before = correlate(node, child, old);
+                    let same = before.map_or(unchanged, |before| before == child);
+                    self.node(sub, child, before, &format!("{path}[{i}]"), same);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn rules(
+        &mut self,
+        node: &Node,
+        value: &Value,
+        old: Option<&Value>,
+        path: &str,
+        unchanged: bool,
+    ) {
+        if node.rules.is_empty() {
+            return;
+        }
+        let old = old.filter(|old| !old.is_null());
+        let this = value::convert(self.library, node, value);
+        let that = old.map(|old| value::convert(self.library, node, old));
+        for rule in &node.rules {
+            if rule.uses_old && that.is_none() && !rule.optional_old {
+                continue;
+            }
+            let mut scope = self.library.new_inner_scope();
+            scope.add_variable_from_value("self", this.clone());
+            match (&that, rule.optional_old) {
+                (that, true) => {
+                    let old = that
+                        .clone()
+                        .map_or_else(OptionalValue::none, OptionalValue::of);
+                    scope.add_variable_from_value("oldSelf", Cel::Opaque(std::sync::Arc::new(old)));
+                }
+                (Some(that), false) => scope.add_variable_from_value("oldSelf", that.clone()),
+                (None, false) => {}
+            }
+            let kind = node.kind.map_or("", Type::name);
+            let at = if path.is_empty() { "<nil>" } else { path };
+            match rule.program.execute(&scope) {
+                Ok(Cel::Bool(true)) => {}
+                Ok(Cel::Bool(false)) if unchanged && !rule.uses_old => {}
+                Ok(Cel::Bool(false)) => {
+                    let detail = rule.explain(&scope);
+                    self.errors.push(failure(node, rule, value, path, detail));
+                }
+                Ok(_) => self.errors.push(FieldError::invalid(
+                    at,
+                    kind,
+                    format!("rule did not evaluate to bool: {}", rule.text()),
+                )),
+                Err(error) => {
+                    let detail = format!("{} evaluating rule: {}", lower(&error), rule.text());
+                    self.errors.push(FieldError::invalid(at, kind, detail));
+                }
+            }
+        }
+    }
+}
+
+/// The error of a rule that evaluated to false, as its `reason` and `fieldPath` want it.
+fn failure(node: &Node, rule: &Rule, value: &Value, path: &str, detail: String) -> FieldError {
+    let at = match (&rule.field_path, path) {
+        (Some(below), _) if below.starts_with('[') => format!("{path}{below}"),
+        (Some(below), _) => super::join(path, below),
+        (None, "") => "<nil>".to_owned(),
+        (None, path) => path.to_owned(),
+    };
+    let shown = match node.kind {
+        Some(Type::Object | Type::Array) => None,
+        _ => Some(value.clone()),
+    };
+    let detail = if rule.fault == Fault::Duplicate {
+        String::new()
+    } else {
+        detail
+    };
+    FieldError {
+        fault: rule.fault,
+        field: at,
+        value: shown,
+        detail,
+    }
+}
+
+fn lower(error: &impl ToString) -> String {
+    let text = error.to_string();
+    let mut chars = text.chars();
+    chars
+        .next()
+        .map_or_else(String::new, |c| c.to_lowercase().chain(chars).collect())
+}

@@ -1,0 +1,104 @@
+//! Defaulting of missing fields.
+
+use serde_json::Value;
+
+use super::FieldError;
+use super::node::Node;
+
+/// Defaults `object` and drops nulls that neither the schema allows nor a default replaces.
+pub(crate) fn apply(root: &Node, object: &mut Value) {
+    fill(root, object);
+}
+
+fn is_refused_null(value: &Value, node: &Node) -> bool {
+    value.is_null() && !node.nullable
+}
+
+fn fill(node: &Node, value: &mut Value) {
+    match value {
+        Value::Object(map) => {
+            for (name, property) in &node.properties {
+                let Some(default) = &property.default else {
+                    continue;
+                };
+                let missing = match map.get(name) {
+                    None => true,
+                    Some(present) => is_refused_null(present, property),
+                };
+                if missing {
+                    map.insert(name.clone(), default.clone());
+                }
+            }
+            for (name, value) in map {
+                let sub = node
+                    .properties
+                    .get(name)
+                    .or_else(|| node.additional.schema());
+                let Some(sub) = sub else { continue };
+                fill_null(sub, value);
+                fill(sub, value);
+            }
+        }
+        Value::Array(items) => {
+            let Some(sub) = node.items.as_deref() else {
+                return;
+            };
+            for item in items {
+                fill_null(sub, item);
+                fill(sub, item);
+            }
+        }
+        _ => {}
+    }
+}
+
+fn fill_null(node: &Node, value: &mut Value) {
+    if is_refused_null(value, node)
+        && let Some(default) = &node.default
+    {
+        *value = default.clone();
+    }
+}
+
+/// Checks that every default is a value the schema itself accepts and does not prune.
+pub(crate) fn check_defaults(root: &Node, errors: &mut Vec<FieldError>) {
+    walk(root, "", errors);
+}
+
+fn walk(node: &Node, path: &str, errors: &mut Vec<FieldError>) {
+    if let Some(default) = &node.default {
+        let at = super::join(path, "default");
+        let mut pruned = default.clone();
+        if !super::prune::prune(node, &mut pruned).is_empty() {
+            errors.push(FieldError::invalid(
+                &at,
+                default.clone(),
+                "must not have unknown fields",
+            ));
+        }
+        let mut complete = default.clone();
+        fill(node, &mut complete);
+        let found = super::check::check(node, &complete, None);
+        let rules = if found.is_empty() {
+            super::cel::check(node, &complete, None)
+        } else {
+            vec![]
+        };
+        for error in found.into_iter().chain(rules) {
+            errors.push(error.under(&at));
+        }
+    }
+    for (name, property) in &node.properties {
+        walk(
+            property,
+            &format!("{}[{name}]", super::join(path, "properties")),
+            errors,
+        );
+    }
+    if let Some(sub) = node.additional.schema() {
+        walk(sub, &super::join(path, "additionalProperties"), errors);
+    }
+    if let Some(sub) = &node.items {
+        walk(sub, &super::join(path, "items"), errors);
+    }
+}

@@ -1,0 +1,97 @@
+//! Removal of fields that a schema does not know.
+
+use serde_json::Value;
+
+use super::node::{Additional, Node};
+
+/// Prunes `object`, whose own type and metadata always stay, and returns the removed paths, sorted.
+pub(crate) fn prune(root: &Node, object: &mut Value) -> Vec<String> {
+    let mut removed = Vec::new();
+    walk(Some(root), object, "", true, &mut removed);
+    removed.sort();
+    removed
+}
+
+fn is_meta(name: &str) -> bool {
+    matches!(name, "apiVersion" | "kind" | "metadata")
+}
+
+fn walk(
+    node: Option<&Node>,
+    value: &mut Value,
+    path: &str,
+    resource: bool,
+    removed: &mut Vec<String>,
+) {
+    if let Some(node) = node
+        && node.preserve_unknown
+    {
+        walk_preserved(node, value, path, resource, removed);
+        return;
+    }
+    match value {
+        Value::Object(map) => map.retain(|name, value| {
+            let below = super::join(path, name);
+            let Some(node) = node else {
+                removed.push(below);
+                return false;
+            };
+            if (resource || node.embedded) && is_meta(name) {
+                return true;
+            }
+            match (node.properties.get(name), &node.additional) {
+                (Some(property), _) => walk(Some(property), value, &below, false, removed),
+                (None, Additional::Schema(sub)) => walk(Some(sub), value, &below, false, removed),
+                (None, Additional::Any) => walk(None, value, &below, false, removed),
+                (None, Additional::None) => {
+                    removed.push(below);
+                    return false;
+                }
+            }
+            true
+        }),
+        Value::Array(items) => {
+            for (i, item) in items.iter_mut().enumerate() {
+                let sub = node.and_then(|node| node.items.as_deref());
+                walk(sub, item, &format!("{path}[{i}]"), false, removed);
+            }
+        }
+        _ => {}
+    }
+}
+
+/// Unknown fields stay, known ones are pruned by their own schema.
+fn walk_preserved(
+    node: &Node,
+    value: &mut Value,
+    path: &str,
+    resource: bool,
+    removed: &mut Vec<String>,
+) {
+    match value {
+        Value::Object(map) => {
+            for (name, value) in map {
+                if (resource || node.embedded) && is_meta(name) {
+                    continue;
+                }
+                let below = super::join(path, name);
+                match (node.properties.get(name), &node.additional) {
+                    (Some(property), _) => walk(Some(property), value, &below, false, removed),
+                    (None, Additional::Schema(sub)) => {
+                        walk(Some(sub), value, &below, false, removed);
+                    }
+                    _ => {}
+                }
+            }
+        }
+        Value::Array(items) => {
+            let Some(sub) = node.items.as_deref() else {
+                return;
+            };
+            for (i, item) in items.iter_mut().enumerate() {
+                walk_preserved(sub, item, &format!("{path}[{i}]"), false, removed);
+            }
+        }
+        _ => {}
+    }
+}
