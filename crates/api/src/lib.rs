@@ -10,7 +10,10 @@
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 
+pub mod infrastructure;
 pub mod vm;
+
+mod schema;
 
 /// Every custom resource definition of Oxmox, ordered by name.
 pub fn crds() -> Vec<CustomResourceDefinition> {
