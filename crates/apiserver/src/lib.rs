@@ -1,6 +1,48 @@
 //! A small Kubernetes API server, embedded: durable, generic and schema-driven.
+//!
+//! It is for one machine and for tests: kubectl, Helm and kube-rs meet the API they know, backed by one
+//! file or by memory. The parts, from the inside out:
+//!
+//! - [`store`]: the ordered history of all objects, durable, with compaction;
+//! - [`registry`]: which kinds exist, built in or defined by CRDs;
+//! - [`api`]: the handlers, one set for all kinds;
+//! - [`auth`]: who asks and what they may do;
+//! - [`service`]: all of that as a `tower::Service`, for kube-rs in process or behind a listener.
+//!
+//! ```no_run
+//! # async fn example() {
+//! let server = apiserver::InMemory::new();
+//! let client = server.service(); // goes into `kube::Client::new(client, "default")`
+//! # }
+//! ```
 
+#![expect(
+    dead_code,
+    clippy::unnecessary_wraps,
+    clippy::unused_async,
+    clippy::unused_self,
+    reason = "parts of the server are wired up one after the other"
+)]
+
+mod api;
+mod auth;
+mod bootstrap;
+mod clock;
 mod golang;
+mod memory;
 pub mod meta;
 pub mod names;
+mod object;
+mod registry;
+mod request;
 pub mod schema;
+mod selector;
+mod service;
+mod status;
+mod store;
+
+pub use auth::User;
+pub use clock::Clock;
+pub use memory::InMemory;
+pub use service::ApiService;
+pub use status::{Cause, Status};

@@ -1,0 +1,88 @@
+//! The handlers: one set for all kinds.
+//!
+//! [`Api`] is the server without transport: a request in, an answer out. A request is authenticated and
+//! authorised by the time it gets here. Reading goes straight to the store; every write takes the
+//! same road: decode, prune and default, admission, validation, field ownership, commit with a
+//! precondition.
+
+pub(crate) mod context;
+mod convert;
+mod crds;
+mod create;
+mod decode;
+mod delete;
+mod discovery;
+mod dispatch;
+mod list;
+mod meta;
+mod patch;
+pub(crate) mod render;
+mod strategy;
+mod subresource;
+mod table;
+mod typed;
+mod update;
+mod watch;
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+pub(crate) use dispatch::failure;
+use rand::{RngExt as _, SeedableRng as _, rngs::StdRng};
+
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    clock::Clock,
+    registry::{Kinds, Registry},
+    store::Store,
+};
+
+/// The server's parts, shared by all requests.
+pub(crate) struct Api {
+    pub(crate) store: Store,
+    pub(crate) registry: Registry,
+    pub(crate) clock: Clock,
+    random: Mutex<StdRng>,
+    /// Ends watches and background work.
+    pub(crate) stop: CancellationToken,
+}
+
+impl Api {
+    pub(crate) fn new(store: Store, clock: Clock, seed: u64) -> Arc<Self> {
+        let api = Arc::new(Self {
+            store,
+            registry: Registry::new(),
+            clock,
+            random: Mutex::new(StdRng::seed_from_u64(seed)),
+            stop: CancellationToken::new(),
+        });
+        api.load_crds();
+        api
+    }
+
+    pub(crate) fn kinds(&self) -> Arc<Kinds> {
+        self.registry.kinds()
+    }
+
+    /// A new object's uid.
+    pub(crate) fn new_uid(&self) -> String {
+        let mut random = self.random.lock().unwrap_or_else(PoisonError::into_inner);
+        uuid::Builder::from_random_bytes(random.random())
+            .into_uuid()
+            .to_string()
+    }
+
+    /// The five letters `generateName` appends; the alphabet avoids vowels and look-alikes.
+    pub(crate) fn name_suffix(&self) -> String {
+        const LETTERS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
+        let mut random = self.random.lock().unwrap_or_else(PoisonError::into_inner);
+        (0..5)
+            .map(|_| char::from(LETTERS[random.random_range(0..LETTERS.len())]))
+            .collect()
+    }
+
+    pub(crate) fn random_bytes<const N: usize>(&self) -> [u8; N] {
+        let mut random = self.random.lock().unwrap_or_else(PoisonError::into_inner);
+        random.random()
+    }
+}

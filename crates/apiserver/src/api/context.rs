@@ -1,0 +1,150 @@
+//! One request: who asks, what for, with which options.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use bytes::Bytes;
+use http::{HeaderMap, header};
+
+use crate::{
+    auth::User,
+    request::{Query, Target},
+    status::{Cause, Result, Status},
+};
+
+/// A request and what is gathered while answering it.
+#[derive(Debug)]
+pub(crate) struct Context {
+    pub(crate) user: Arc<User>,
+    pub(crate) target: Target,
+    pub(crate) query: Query,
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: Bytes,
+    warnings: Mutex<Vec<String>>,
+}
+
+/// What happens to fields the schema does not know.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum FieldValidation {
+    Ignore,
+    Warn,
+    Strict,
+}
+
+impl Context {
+    pub(crate) fn new(
+        user: Arc<User>,
+        target: Target,
+        query: Query,
+        headers: HeaderMap,
+        body: Bytes,
+    ) -> Self {
+        Self {
+            user,
+            target,
+            query,
+            headers,
+            body,
+            warnings: Mutex::default(),
+        }
+    }
+
+    /// A request the server makes of itself.
+    pub(crate) fn internal(name: &str) -> Self {
+        let user = User {
+            name: name.to_owned(),
+            groups: vec!["system:masters".into()],
+            ..User::default()
+        };
+        Self::new(
+            Arc::new(user),
+            Target::default(),
+            Query::default(),
+            HeaderMap::new(),
+            Bytes::new(),
+        )
+    }
+
+    /// Adds a `Warning` header to the answer.
+    pub(crate) fn warn(&self, text: impl Into<String>) {
+        let mut warnings = self.warnings.lock().unwrap_or_else(PoisonError::into_inner);
+        let text = text.into();
+        if !warnings.contains(&text) {
+            warnings.push(text);
+        }
+    }
+
+    pub(crate) fn take_warnings(&self) -> Vec<String> {
+        std::mem::take(&mut self.warnings.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// A header as text, or the empty string.
+    pub(crate) fn header(&self, name: header::HeaderName) -> &str {
+        self.headers
+            .get(name)
+            .and_then(|value| value.to_str().ok())
+            .unwrap_or_default()
+    }
+
+    /// The media type of the body, without parameters.
+    pub(crate) fn content_type(&self) -> &str {
+        let value = self.header(header::CONTENT_TYPE);
+        value.split(';').next().unwrap_or_default().trim()
+    }
+
+    /// Who is recorded in `managedFields`: the `fieldManager` parameter, or the client's name.
+    pub(crate) fn field_manager(&self) -> String {
+        let given = self.query.text("fieldManager");
+        if !given.is_empty() {
+            return given.to_owned();
+        }
+        let agent = self.header(header::USER_AGENT);
+        let name = agent.split('/').next().unwrap_or_default();
+        match name {
+            "" => "unknown".to_owned(),
+            name => name.chars().take(128).collect(),
+        }
+    }
+
+    pub(crate) fn dry_run(&self) -> Result<bool> {
+        let mut dry = false;
+        for value in self.query.all("dryRun") {
+            match value {
+                "All" => dry = true,
+                "" => {}
+                other => {
+                    return Err(invalid_options(
+                        self.options_kind(),
+                        Cause::unsupported("dryRun", other, &["All"]),
+                    ));
+                }
+            }
+        }
+        Ok(dry)
+    }
+
+    pub(crate) fn field_validation(&self) -> Result<FieldValidation> {
+        match self.query.text("fieldValidation") {
+            "" | "Warn" => Ok(FieldValidation::Warn),
+            "Ignore" => Ok(FieldValidation::Ignore),
+            "Strict" => Ok(FieldValidation::Strict),
+            other => Err(invalid_options(
+                self.options_kind(),
+                Cause::unsupported("fieldValidation", other, &["Ignore", "Strict", "Warn"]),
+            )),
+        }
+    }
+
+    fn options_kind(&self) -> &'static str {
+        match self.target.verb.as_str() {
+            "create" => "CreateOptions",
+            "patch" => "PatchOptions",
+            "update" => "UpdateOptions",
+            _ => "DeleteOptions",
+        }
+    }
+}
+
+/// A bad query parameter, as Kubernetes reports it.
+pub(crate) fn invalid_options(kind: &str, cause: Cause) -> Status {
+    Status::invalid("meta.k8s.io", kind, "", vec![cause])
+}

@@ -1,0 +1,188 @@
+//! The life of CustomResourceDefinitions: accepted names, conditions, what is served.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use super::Api;
+use crate::{
+    object,
+    registry::{Resource, crd, text},
+    store::{Encoded, Entry, Expect, Op, Write},
+};
+
+pub(crate) const CRDS: &str = "apiextensions.k8s.io/customresourcedefinitions";
+pub(crate) const CLEANUP: &str = "customresourcecleanup.apiextensions.k8s.io";
+
+impl Api {
+    /// Serves what the store's CRDs define.
+    pub(crate) fn load_crds(&self) {
+        if let Ok(snapshot) = self.store.list(CRDS, "", None) {
+            for entry in snapshot.entries {
+                self.serve_crd(&entry);
+            }
+        }
+    }
+
+    fn serve_crd(&self, entry: &Entry) {
+        let crd = entry.value();
+        let resources = if is_established(&crd) {
+            crd::resources(&crd, entry.revision)
+        } else {
+            Vec::new()
+        };
+        self.registry.set_crd(&entry.key, resources);
+    }
+
+    /// Lets a written CRD take effect before its writer gets the answer.
+    pub(crate) async fn after_write(
+        self: &Arc<Self>,
+        resource: &Arc<Resource>,
+        entry: Option<&Arc<Entry>>,
+    ) {
+        if &*resource.storage != CRDS {
+            return;
+        }
+        let Some(entry) = entry else {
+            return;
+        };
+        let mut entry = Arc::clone(entry);
+        loop {
+            let old = entry.value();
+            let new = self.settled(&old);
+            if new == old {
+                break;
+            }
+            let write = Write {
+                resource: Arc::clone(&resource.storage),
+                key: entry.key.to_string(),
+                expect: Expect::Revision(entry.revision),
+                op: Op::Put(Encoded::new(&new)),
+            };
+            match self.store.commit(write).await {
+                Ok(committed) => entry = committed,
+                // Somebody else wrote it meanwhile and has settled it.
+                Err(_) => match self.store.get(CRDS, &entry.key) {
+                    Some(current) if current.revision > entry.revision => entry = current,
+                    _ => return,
+                },
+            }
+        }
+        self.serve_crd(&entry);
+    }
+
+    /// A CRD with the status its spec deserves.
+    fn settled(&self, crd: &Value) -> Value {
+        let mut new = crd.clone();
+        let now = self.clock.now_rfc3339();
+        let mut conditions = crd["status"]["conditions"]
+            .as_array()
+            .cloned()
+            .unwrap_or_default();
+        match self.name_conflict(crd) {
+            None => {
+                object::set_condition(
+                    &mut conditions,
+                    ("NamesAccepted", "True"),
+                    ("NoConflicts", "no conflicts found"),
+                    &now,
+                );
+                object::set_condition(
+                    &mut conditions,
+                    ("Established", "True"),
+                    (
+                        "InitialNamesAccepted",
+                        "the initial names have been accepted",
+                    ),
+                    &now,
+                );
+                new["status"]["acceptedNames"] = crd["spec"]["names"].clone();
+            }
+            Some((reason, message)) => {
+                object::set_condition(
+                    &mut conditions,
+                    ("NamesAccepted", "False"),
+                    (&reason, &message),
+                    &now,
+                );
+                if !is_established(crd) {
+                    object::set_condition(
+                        &mut conditions,
+                        ("Established", "False"),
+                        ("NotAccepted", "not all names are accepted"),
+                        &now,
+                    );
+                }
+            }
+        }
+        new["status"]["conditions"] = Value::Array(conditions);
+        let storage = crd["spec"]["versions"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .find(|v| v["storage"] == true)
+            .map(|v| text(v, "name"));
+        if let Some(storage) = storage {
+            let stored = object::strings(&crd["status"]["storedVersions"]);
+            if !stored.contains(&storage) {
+                let mut stored: Vec<&str> = stored;
+                stored.push(storage);
+                new["status"]["storedVersions"] = json!(stored);
+            }
+        }
+        if !object::is_deleting(crd) {
+            object::add_finalizer(&mut new, CLEANUP);
+        }
+        new
+    }
+
+    /// The first of a CRD's names that another kind of the same group has.
+    fn name_conflict(&self, crd: &Value) -> Option<(String, String)> {
+        let (group, names) = (text(&crd["spec"], "group"), &crd["spec"]["names"]);
+        let plural = text(names, "plural");
+        let kinds = self.kinds();
+        let others: Vec<_> = kinds
+            .all()
+            .filter(|r| r.group == group && r.plural != plural)
+            .collect();
+        let taken = |name: &str| {
+            others.iter().any(|r| {
+                r.plural == name || r.singular == name || r.short_names.iter().any(|s| s == name)
+            })
+        };
+        let kind_taken = |name: &str| others.iter().any(|r| r.kind == name || r.list_kind == name);
+        let conflict = |reason: &str, name: &str| {
+            Some((reason.to_owned(), format!("\"{name}\" is already in use")))
+        };
+        if taken(plural) {
+            return conflict("PluralConflict", plural);
+        }
+        let singular = text(names, "singular");
+        if taken(singular) {
+            return conflict("SingularConflict", singular);
+        }
+        for short in object::strings(&names["shortNames"]) {
+            if taken(short) {
+                return conflict("ShortNamesConflict", short);
+            }
+        }
+        let kind = text(names, "kind");
+        if kind_taken(kind) {
+            return conflict("KindConflict", kind);
+        }
+        let list = text(names, "listKind");
+        if !list.is_empty() && kind_taken(list) {
+            return conflict("ListKindConflict", list);
+        }
+        None
+    }
+}
+
+/// Whether a CRD's kinds are served.
+pub(crate) fn is_established(crd: &Value) -> bool {
+    crd["status"]["conditions"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .any(|c| c["type"] == "Established" && c["status"] == "True")
+}

@@ -1,0 +1,147 @@
+//! Creating objects.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use super::{
+    Api,
+    context::Context,
+    decode,
+    dispatch::Answer,
+    meta::{self, about},
+    render::Renderer,
+    strategy, typed,
+};
+use crate::{
+    object,
+    registry::Resource,
+    status::{Cause, Result, Status},
+    store::{self, Encoded, Expect, Op, Write},
+};
+
+/// How often a generated name may meet a taken one.
+const NAME_ATTEMPTS: usize = 8;
+
+impl Api {
+    /// `POST` on a collection.
+    pub(crate) async fn create(
+        self: &Arc<Self>,
+        context: &Context,
+        resource: &Arc<Resource>,
+        namespace: &str,
+    ) -> Result<Answer> {
+        let mut object = decode::body(context)?;
+        meta::check_kind(resource, &mut object)?;
+        let created = self
+            .create_object(context, resource, namespace, object, "")
+            .await?;
+        Ok(Answer::created(&created))
+    }
+
+    /// Creates an object that is already decoded; `applied` is set when server-side apply made it.
+    pub(crate) async fn create_object(
+        self: &Arc<Self>,
+        context: &Context,
+        resource: &Arc<Resource>,
+        namespace: &str,
+        mut object: Value,
+        subresource: &str,
+    ) -> Result<Value> {
+        let dry_run = context.dry_run()?;
+        meta::place_new(resource, namespace, &mut object)?;
+        if !object::resource_version(&object).is_empty() {
+            return Err(Status::bad_request(
+                "resourceVersion should not be set on objects to be created",
+            ));
+        }
+        typed::admit(context, resource, &mut object)?;
+        self.check_namespace(context, resource, namespace, object::name(&object))?;
+        let managed = object::take_meta(&mut object, "managedFields");
+        meta::stamp_new(self, resource, &mut object);
+        if let Some(managed) = managed {
+            object::set_meta(&mut object, "managedFields", managed);
+        }
+        if resource.has_status()
+            && subresource != "status"
+            && let Some(map) = object.as_object_mut()
+        {
+            map.remove("status");
+        }
+        strategy::prepare_new(resource, &mut object);
+
+        let generate = object::meta(&object, "generateName").to_owned();
+        let generated = object::name(&object).is_empty() && !generate.is_empty();
+        for attempt in 0..NAME_ATTEMPTS {
+            if generated {
+                let base: String = generate.chars().take(58).collect();
+                object::set_meta(&mut object, "name", format!("{base}{}", self.name_suffix()));
+            }
+            let mut object = object.clone();
+            self.admit_new(context, resource, &mut object).await?;
+            let name = object::name(&object).to_owned();
+            let key = resource.key(namespace, &name);
+            if dry_run {
+                if self.store.get(&resource.storage, &key).is_some() {
+                    return Err(Status::already_exists(about(resource, &name)));
+                }
+                return Ok(object);
+            }
+            let stored = self
+                .convert(resource, object, &resource.storage_version)
+                .await?;
+            let write = Write {
+                resource: Arc::clone(&resource.storage),
+                key,
+                expect: Expect::Absent,
+                op: Op::Put(Encoded::new(&stored)),
+            };
+            match self.store.commit(write).await {
+                Ok(entry) => {
+                    self.after_write(resource, Some(&entry)).await;
+                    return Renderer::new(self, resource).value(&entry).await;
+                }
+                Err(store::Error::Conflict) if generated && attempt + 1 < NAME_ATTEMPTS => {}
+                Err(store::Error::Conflict) if generated => {
+                    return Err(Status::generate_name_conflict(about(resource, &name)));
+                }
+                Err(store::Error::Conflict) => {
+                    return Err(Status::already_exists(about(resource, &name)));
+                }
+                Err(error) => return Err(Status::internal(error)),
+            }
+        }
+        Err(Status::generate_name_conflict(about(resource, &generate)))
+    }
+
+    async fn admit_new(
+        self: &Arc<Self>,
+        context: &Context,
+        resource: &Arc<Resource>,
+        object: &mut Value,
+    ) -> Result<()> {
+        if object::name(object).is_empty() {
+            return Err(Status::invalid(
+                &resource.group,
+                &resource.kind,
+                "",
+                vec![Cause::required(
+                    "metadata.name",
+                    "name or generateName is required",
+                )],
+            ));
+        }
+        let causes = typed::validate(resource, object, None);
+        if !causes.is_empty() {
+            let name = object::name(object);
+            return Err(Status::invalid(
+                &resource.group,
+                &resource.kind,
+                name,
+                causes,
+            ));
+        }
+        let _ = context;
+        Ok(())
+    }
+}

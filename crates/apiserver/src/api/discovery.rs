@@ -1,0 +1,173 @@
+//! What the server serves, told to clients: `/api`, `/apis`, `/version` and health.
+
+use std::sync::Arc;
+
+use http::StatusCode;
+use serde_json::{Value, json};
+
+use super::{Api, context::Context, dispatch::Answer};
+use crate::{
+    object,
+    registry::{Kinds, Resource},
+    request::Verb,
+    status::{Result, Status},
+};
+
+/// The version of Kubernetes whose behaviour is followed.
+pub(crate) const VERSION: (&str, &str, &str) = ("1", "37", "v1.37.0");
+
+impl Api {
+    /// Paths that name no objects.
+    pub(crate) fn meta_path(self: &Arc<Self>, context: &Context) -> Result<Answer> {
+        let path = context.target.path.trim_end_matches('/');
+        if context.target.verb != Verb::Get {
+            return if matches!(path, "/api" | "/apis" | "/version" | "/healthz") {
+                Err(Status::method_not_allowed())
+            } else {
+                Ok(Answer::page_not_found())
+            };
+        }
+        let kinds = self.kinds();
+        let parts: Vec<&str> = path.split('/').skip(1).collect();
+        match parts.as_slice() {
+            [] | [""] => Ok(Answer::ok(&root(&kinds))),
+            ["version"] => Ok(Answer::ok(&version())),
+            ["healthz" | "livez" | "readyz", ..] => Ok(health(context, parts[0])),
+            ["api"] => Ok(Answer::ok(&json!({
+                "kind": "APIVersions",
+                "versions": ["v1"],
+                "serverAddressByClientCIDRs": [],
+            }))),
+            ["api", version] => Ok(resource_list(&kinds, "", version)),
+            ["apis"] => Ok(Answer::ok(&json!({
+                "kind": "APIGroupList",
+                "apiVersion": "v1",
+                "groups": kinds.groups().filter(|(g, _)| !g.is_empty())
+                    .map(|(g, versions)| group(g, &versions)).collect::<Vec<_>>(),
+            }))),
+            ["apis", name] => Ok(match kinds.groups().find(|(g, _)| g == name) {
+                Some((name, versions)) => {
+                    let mut group = group(name, &versions);
+                    group["kind"] = json!("APIGroup");
+                    group["apiVersion"] = json!("v1");
+                    Answer::ok(&group)
+                }
+                None => Answer::page_not_found(),
+            }),
+            ["apis", group, version] => Ok(resource_list(&kinds, group, version)),
+            _ => Ok(Answer::page_not_found()),
+        }
+    }
+}
+
+fn health(context: &Context, which: &str) -> Answer {
+    if context.query.get("verbose").is_some() {
+        return Answer::text(
+            StatusCode::OK,
+            format!("[+]ping ok\n[+]log ok\n[+]store ok\n{which} check passed\n"),
+        );
+    }
+    Answer::text(StatusCode::OK, "ok")
+}
+
+fn root(kinds: &Kinds) -> Value {
+    let mut paths = vec!["/api".to_owned(), "/api/v1".to_owned(), "/apis".to_owned()];
+    for (group, versions) in kinds.groups().filter(|(g, _)| !g.is_empty()) {
+        paths.push(format!("/apis/{group}"));
+        paths.extend(versions.iter().map(|v| format!("/apis/{group}/{v}")));
+    }
+    paths.extend(
+        [
+            "/healthz",
+            "/livez",
+            "/metrics",
+            "/openapi/v2",
+            "/openapi/v3",
+            "/readyz",
+            "/version",
+        ]
+        .map(str::to_owned),
+    );
+    json!({ "paths": paths })
+}
+
+fn version() -> Value {
+    let (major, minor, git) = VERSION;
+    json!({
+        "major": major,
+        "minor": minor,
+        "gitVersion": format!("{git}+oxmox"),
+        "gitCommit": "",
+        "gitTreeState": "clean",
+        "buildDate": "1970-01-01T00:00:00Z",
+        "goVersion": "",
+        "compiler": "rustc",
+        "platform": format!("{}/{}", std::env::consts::OS, std::env::consts::ARCH),
+    })
+}
+
+fn group(name: &str, versions: &[&str]) -> Value {
+    let spell = |version: &str| json!({"groupVersion": object::api_version(name, version), "version": version});
+    json!({
+        "name": name,
+        "versions": versions.iter().map(|v| spell(v)).collect::<Vec<_>>(),
+        "preferredVersion": versions.first().map(|v| spell(v)),
+    })
+}
+
+fn resource_list(kinds: &Kinds, group: &str, version: &str) -> Answer {
+    let Some(resources) = kinds.resources_of(group, version) else {
+        return Answer::page_not_found();
+    };
+    let list: Vec<Value> = resources.values().flat_map(|r| legacy(r)).collect();
+    Answer::ok(&json!({
+        "kind": "APIResourceList",
+        "apiVersion": "v1",
+        "groupVersion": object::api_version(group, version),
+        "resources": list,
+    }))
+}
+
+/// An `APIResource` and those of its subresources.
+fn legacy(resource: &Resource) -> Vec<Value> {
+    let mut main = json!({
+        "name": resource.plural,
+        "singularName": resource.singular,
+        "namespaced": resource.namespaced,
+        "kind": resource.kind,
+        "verbs": resource.verbs(),
+    });
+    if !resource.short_names.is_empty() {
+        main["shortNames"] = json!(resource.short_names);
+    }
+    if !resource.categories.is_empty() {
+        main["categories"] = json!(resource.categories);
+    }
+    let mut list = vec![main];
+    let mut sub = |name: &str, kind: &str, api_version: Option<&str>, verbs: &[&str]| {
+        let mut entry = json!({
+            "name": format!("{}/{name}", resource.plural),
+            "singularName": "",
+            "namespaced": resource.namespaced,
+            "kind": kind,
+            "verbs": verbs,
+        });
+        if let Some(api_version) = api_version.filter(|v| *v != resource.api_version()) {
+            let (group, version) = object::group_version(api_version);
+            entry["group"] = json!(group);
+            entry["version"] = json!(version);
+        }
+        list.push(entry);
+    };
+    for (name, api_version, kind, verbs) in resource.extra_subresources() {
+        sub(name, kind, Some(api_version), verbs);
+    }
+    let verbs = ["get", "patch", "update"];
+    if resource.has_scale() {
+        sub("scale", "Scale", Some("autoscaling/v1"), &verbs);
+    }
+    if resource.has_status() {
+        sub("status", &resource.kind, None, &verbs);
+    }
+    list
+}

@@ -1,0 +1,150 @@
+//! Stored objects as a client asked to see them.
+//!
+//! Most requests ask for the version that is stored, so an object's bytes usually go out as they lie in the
+//! store. Only another version, an outdated schema or a reduced form costs a parse.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::header;
+use serde_json::{Value, json};
+
+use super::{Api, context::Context};
+use crate::{
+    object,
+    registry::Resource,
+    status::{Result, Status},
+    store::Entry,
+};
+
+/// The shape of an answer that the client negotiated.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Form {
+    Object,
+    /// `as=Table`: rows for people.
+    Table,
+    /// `as=PartialObjectMetadata`, or its list.
+    Metadata,
+}
+
+/// Chooses the form from the `Accept` header; the first clause that can be served wins.
+pub(crate) fn negotiate(context: &Context, streaming: bool) -> Result<Form> {
+    let accept = context.header(header::ACCEPT);
+    if accept.is_empty() {
+        return Ok(Form::Object);
+    }
+    for clause in accept.split(',') {
+        let mut parts = clause.split(';').map(str::trim);
+        let media = parts.next().unwrap_or_default();
+        let json = matches!(
+            media,
+            "application/json" | "*/*" | "application/*" | "application/yaml"
+        );
+        if !json {
+            continue;
+        }
+        let parameters: Vec<(&str, &str)> = parts.filter_map(|p| p.split_once('=')).collect();
+        let parameter = |name: &str| parameters.iter().find(|(k, _)| *k == name).map(|(_, v)| *v);
+        if !streaming && parameter("stream").is_some() {
+            continue;
+        }
+        match (parameter("as"), parameter("g"), parameter("v")) {
+            (None, ..) => return Ok(Form::Object),
+            (Some("Table"), Some("meta.k8s.io"), Some("v1" | "v1beta1")) => return Ok(Form::Table),
+            (
+                Some("PartialObjectMetadata" | "PartialObjectMetadataList"),
+                Some("meta.k8s.io"),
+                Some("v1" | "v1beta1"),
+            ) => return Ok(Form::Metadata),
+            _ => {}
+        }
+    }
+    Err(Status::not_acceptable(&[
+        "application/json",
+        "application/yaml",
+    ]))
+}
+
+/// Renders entries of one resource in one version.
+#[derive(Clone)]
+pub(crate) struct Renderer {
+    api: Arc<Api>,
+    pub(crate) resource: Arc<Resource>,
+    head: Vec<u8>,
+    since: u64,
+}
+
+impl Renderer {
+    pub(crate) fn new(api: &Arc<Api>, resource: &Arc<Resource>) -> Self {
+        let head = format!(
+            "{{\"apiVersion\":\"{}\",\"kind\":\"{}\",",
+            resource.api_version(),
+            resource.kind
+        );
+        Self {
+            api: Arc::clone(api),
+            resource: Arc::clone(resource),
+            head: head.into_bytes(),
+            since: resource.crd.as_ref().map_or(0, |crd| crd.since),
+        }
+    }
+
+    /// Whether the stored bytes are the answer.
+    pub(crate) fn is_verbatim(&self, entry: &Entry) -> bool {
+        entry.head() == self.head && entry.revision >= self.since
+    }
+
+    /// The object, in the version asked for.
+    pub(crate) async fn value(&self, entry: &Entry) -> Result<Value> {
+        let value = entry.value();
+        if self.is_verbatim(entry) {
+            return Ok(value);
+        }
+        let revision = object::resource_version(&value).to_owned();
+        let mut value = self
+            .api
+            .convert(&self.resource, value, &self.resource.api_version())
+            .await?;
+        super::typed::refresh(&self.resource, &mut value);
+        object::set_meta(&mut value, "resourceVersion", revision);
+        Ok(value)
+    }
+
+    pub(crate) async fn bytes(&self, entry: &Entry) -> Result<Bytes> {
+        if self.is_verbatim(entry) {
+            return Ok(entry.bytes.clone());
+        }
+        Ok(self.value(entry).await?.to_string().into())
+    }
+
+    /// As an item of a list: built-in kinds leave version and kind to the list.
+    pub(crate) async fn item(&self, entry: &Entry, out: &mut Vec<u8>) -> Result<()> {
+        if self.is_verbatim(entry) {
+            if self.resource.is_builtin() {
+                out.push(b'{');
+                out.extend_from_slice(entry.body());
+            } else {
+                out.extend_from_slice(&entry.bytes);
+            }
+        } else {
+            let mut value = self.value(entry).await?;
+            if self.resource.is_builtin()
+                && let Some(map) = value.as_object_mut()
+            {
+                map.remove("apiVersion");
+                map.remove("kind");
+            }
+            out.extend_from_slice(value.to_string().as_bytes());
+        }
+        Ok(())
+    }
+}
+
+/// The `PartialObjectMetadata` of an object.
+pub(crate) fn metadata_only(object: &Value) -> Value {
+    json!({
+        "kind": "PartialObjectMetadata",
+        "apiVersion": "meta.k8s.io/v1",
+        "metadata": object["metadata"],
+    })
+}

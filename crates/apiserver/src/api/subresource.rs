@@ -1,0 +1,220 @@
+//! Doors to an object beside the main one.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use super::{
+    Api,
+    context::Context,
+    decode,
+    dispatch::Answer,
+    meta::{self, about},
+    patch::Patch,
+    render::Renderer,
+    update::Address,
+};
+use crate::{
+    object,
+    registry::{Resource, crd::Scale, text},
+    request::Verb,
+    status::{Cause, Result, Status},
+};
+
+impl Api {
+    pub(crate) async fn subresource(
+        self: &Arc<Self>,
+        context: &Context,
+        resource: &Arc<Resource>,
+        at: Address<'_>,
+    ) -> Result<Answer> {
+        let verb = context.target.verb;
+        match (at.subresource, verb) {
+            ("status", _) if !resource.has_status() => Ok(Answer::page_not_found()),
+            ("status", Verb::Get) => self.get(context, resource, at.namespace, at.name).await,
+            ("status", Verb::Update) => self.update(context, resource, at).await,
+            ("status", Verb::Patch) => self.patch(context, resource, at).await,
+            ("scale", _) if !resource.has_scale() => Ok(Answer::page_not_found()),
+            ("scale", Verb::Get) => self.get_scale(resource, at).await,
+            ("scale", Verb::Update | Verb::Patch) => self.set_scale(context, resource, at).await,
+            ("finalize", Verb::Update) if resource.is("", "namespaces") => {
+                self.update(context, resource, at).await
+            }
+            ("ephemeralcontainers", Verb::Get) if resource.is("", "pods") => {
+                self.get(context, resource, at.namespace, at.name).await
+            }
+            ("ephemeralcontainers", Verb::Update) if resource.is("", "pods") => {
+                self.update(context, resource, at).await
+            }
+            ("ephemeralcontainers", Verb::Patch) if resource.is("", "pods") => {
+                self.patch(context, resource, at).await
+            }
+            ("status" | "scale", _) => Err(Status::method_not_allowed()),
+            _ => Ok(Answer::page_not_found()),
+        }
+    }
+
+    /// Kinds that are asked, not stored.
+    pub(crate) async fn create_virtual(
+        self: &Arc<Self>,
+        context: &Context,
+        resource: &Arc<Resource>,
+        namespace: &str,
+    ) -> Result<Answer> {
+        let _ = (context, resource, namespace);
+        Err(Status::method_not_allowed())
+    }
+
+    async fn read(&self, renderer: &Renderer, at: Address<'_>) -> Result<Value> {
+        let resource = &renderer.resource;
+        let key = resource.key(at.namespace, at.name);
+        match self.store.get(&resource.storage, &key) {
+            Some(entry) => renderer.value(&entry).await,
+            None => Err(Status::not_found(about(resource, at.name))),
+        }
+    }
+
+    async fn get_scale(
+        self: &Arc<Self>,
+        resource: &Arc<Resource>,
+        at: Address<'_>,
+    ) -> Result<Answer> {
+        let object = self.read(&Renderer::new(self, resource), at).await?;
+        Ok(Answer::ok(&scale_of(resource, &object)))
+    }
+
+    async fn set_scale(
+        self: &Arc<Self>,
+        context: &Context,
+        resource: &Arc<Resource>,
+        at: Address<'_>,
+    ) -> Result<Answer> {
+        let paths = scale_paths(resource);
+        let patch = match context.target.verb {
+            Verb::Patch => Some(Patch::read(context, resource)?),
+            _ => None,
+        };
+        let body = match patch {
+            None => Some(decode::body(context)?),
+            Some(_) => None,
+        };
+        let changed = self
+            .change(context, resource, at, |old| {
+                let before = scale_of(resource, old);
+                let mut scale = match (&patch, &body) {
+                    (Some(patch), _) => patch.apply(&before)?,
+                    (None, Some(body)) => body.clone(),
+                    (None, None) => before,
+                };
+                meta::expect_kind(&mut scale, "autoscaling/v1", "Scale")?;
+                let replicas = scale["spec"]["replicas"].as_i64().unwrap_or(0);
+                if replicas < 0 {
+                    return Err(Status::invalid(
+                        "autoscaling",
+                        "Scale",
+                        at.name,
+                        vec![Cause::invalid(
+                            "spec.replicas",
+                            &json!(replicas),
+                            "must be greater than or equal to 0",
+                        )],
+                    ));
+                }
+                let mut new = old.clone();
+                object::set_path(&mut new, &paths.spec_replicas, json!(replicas));
+                match object::resource_version(&scale) {
+                    "" => object::take_meta(&mut new, "resourceVersion").map(drop),
+                    version => {
+                        let version = version.to_owned();
+                        object::set_meta(&mut new, "resourceVersion", version);
+                        None
+                    }
+                };
+                Ok(new)
+            })
+            .await?;
+        Ok(Answer::ok(&scale_of(resource, &changed)))
+    }
+}
+
+fn scale_paths(resource: &Resource) -> Scale {
+    resource
+        .crd
+        .as_ref()
+        .and_then(|crd| crd.scale.clone())
+        .unwrap_or_else(|| Scale {
+            spec_replicas: ".spec.replicas".into(),
+            status_replicas: ".status.replicas".into(),
+            selector: None,
+        })
+}
+
+/// The `Scale` of an object.
+fn scale_of(resource: &Resource, object: &Value) -> Value {
+    let paths = scale_paths(resource);
+    let number = |path: &str| object::at_path(object, path).and_then(Value::as_i64);
+    let selector = match &paths.selector {
+        Some(path) => object::at_path(object, path)
+            .and_then(Value::as_str)
+            .map(str::to_owned),
+        None => Some(selector_text(&object["spec"]["selector"])).filter(|s| !s.is_empty()),
+    };
+    let mut status = json!({"replicas": number(&paths.status_replicas).unwrap_or(0)});
+    if let Some(selector) = selector {
+        status["selector"] = json!(selector);
+    }
+    let mut metadata = json!({});
+    for field in [
+        "name",
+        "namespace",
+        "uid",
+        "resourceVersion",
+        "creationTimestamp",
+    ] {
+        if let Some(value) = object["metadata"].get(field) {
+            metadata[field] = value.clone();
+        }
+    }
+    let mut spec = json!({});
+    if let Some(replicas) = number(&paths.spec_replicas).filter(|n| *n != 0) {
+        spec["replicas"] = json!(replicas);
+    }
+    json!({
+        "kind": "Scale",
+        "apiVersion": "autoscaling/v1",
+        "metadata": metadata,
+        "spec": spec,
+        "status": status,
+    })
+}
+
+/// A `LabelSelector` object in the syntax of query strings.
+fn selector_text(selector: &Value) -> String {
+    let labels = match selector["matchLabels"].as_object() {
+        Some(labels) => Some(labels),
+        // ReplicationControllers select by a plain map.
+        None if selector.get("matchExpressions").is_none() => selector.as_object(),
+        None => None,
+    };
+    let mut parts: Vec<String> = labels
+        .into_iter()
+        .flatten()
+        .map(|(key, value)| format!("{key}={}", value.as_str().unwrap_or_default()))
+        .collect();
+    for expression in selector["matchExpressions"]
+        .as_array()
+        .into_iter()
+        .flatten()
+    {
+        let key = text(expression, "key");
+        let values = object::strings(&expression["values"]).join(",");
+        parts.push(match text(expression, "operator") {
+            "In" => format!("{key} in ({values})"),
+            "NotIn" => format!("{key} notin ({values})"),
+            "Exists" => key.to_owned(),
+            _ => format!("!{key}"),
+        });
+    }
+    parts.sort();
+    parts.join(",")
+}

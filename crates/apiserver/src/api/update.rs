@@ -1,0 +1,196 @@
+//! Replacing objects, and the road every change of an existing object takes.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use super::{
+    Api,
+    context::Context,
+    decode,
+    dispatch::Answer,
+    meta::{self, about},
+    render::Renderer,
+    strategy, typed,
+};
+use crate::{
+    object,
+    registry::Resource,
+    status::{Cause, Result, Status},
+    store::{self, Encoded, Entry, Expect, Op, Write},
+};
+
+/// How often a change that pins no revision is tried again when others were faster.
+const ATTEMPTS: usize = 16;
+
+/// Which object, through which door.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Address<'a> {
+    pub(crate) namespace: &'a str,
+    pub(crate) name: &'a str,
+    /// Empty, or a subresource that shares the object: `status`, `scale`, `finalize`.
+    pub(crate) subresource: &'a str,
+}
+
+impl Api {
+    /// `PUT` on an object or its status.
+    pub(crate) async fn update(
+        self: &Arc<Self>,
+        context: &Context,
+        resource: &Arc<Resource>,
+        at: Address<'_>,
+    ) -> Result<Answer> {
+        let mut body = decode::body(context)?;
+        meta::check_kind(resource, &mut body)?;
+        meta::place_existing(resource, (at.namespace, at.name), &mut body)?;
+        typed::admit(context, resource, &mut body)?;
+        let key = resource.key(at.namespace, at.name);
+        if resource.traits.create_on_update
+            && at.subresource.is_empty()
+            && self.store.get(&resource.storage, &key).is_none()
+        {
+            let created = self
+                .create_object(context, resource, at.namespace, body, "")
+                .await?;
+            return Ok(Answer::created(&created));
+        }
+        if object::resource_version(&body).is_empty() && !allows_unconditional(resource) {
+            return Err(Status::invalid(
+                &resource.group,
+                &resource.kind,
+                at.name,
+                vec![Cause::invalid(
+                    "metadata.resourceVersion",
+                    &serde_json::json!(0),
+                    "must be specified for an update",
+                )],
+            ));
+        }
+        let updated = self
+            .change(context, resource, at, |_| Ok(body.clone()))
+            .await?;
+        Ok(Answer::ok(&updated))
+    }
+
+    /// Reads an object, lets `make` say what it becomes, and commits that if nobody was faster.
+    ///
+    /// A change that carries a resource version fails when the object has moved on; one that does not
+    /// is made again on the newer object.
+    pub(crate) async fn change(
+        self: &Arc<Self>,
+        context: &Context,
+        resource: &Arc<Resource>,
+        at: Address<'_>,
+        make: impl Fn(&Value) -> Result<Value> + Send + Sync,
+    ) -> Result<Value> {
+        let dry_run = context.dry_run()?;
+        let renderer = Renderer::new(self, resource);
+        let key = resource.key(at.namespace, at.name);
+        for _ in 0..ATTEMPTS {
+            let Some(entry) = self.store.get(&resource.storage, &key) else {
+                return Err(Status::not_found(about(resource, at.name)));
+            };
+            let old = renderer.value(&entry).await?;
+            let mut new = make(&old)?;
+            let given = object::resource_version(&new).to_owned();
+            let pinned = !given.is_empty() && given != "0";
+            if pinned && given != object::resource_version(&old) {
+                return Err(Status::modified(about(resource, at.name)));
+            }
+            self.admit_change(context, resource, (&old, &mut new), at)
+                .await?;
+            if meta::is_same(&old, &new) {
+                return Ok(old);
+            }
+            if dry_run {
+                return Ok(new);
+            }
+            match self.commit_change(resource, &entry, key.clone(), new).await {
+                Ok(entry) => return renderer.value(&entry).await,
+                Err(store::Error::Conflict) => {}
+                Err(error) => return Err(Status::internal(error)),
+            }
+        }
+        Err(Status::modified(about(resource, at.name)))
+    }
+
+    async fn admit_change(
+        self: &Arc<Self>,
+        context: &Context,
+        resource: &Arc<Resource>,
+        (old, new): (&Value, &mut Value),
+        at: Address<'_>,
+    ) -> Result<()> {
+        meta::stamp_update(resource, old, new, at.subresource)?;
+        strategy::prepare_update(resource, old, new, at.subresource);
+        let causes = typed::validate(resource, new, Some(old));
+        if !causes.is_empty() {
+            return Err(Status::invalid(
+                &resource.group,
+                &resource.kind,
+                at.name,
+                causes,
+            ));
+        }
+        let _ = context;
+        Ok(())
+    }
+
+    /// Commits a changed object; one that waited only for its last finalizer is gone after that.
+    pub(crate) async fn commit_change(
+        self: &Arc<Self>,
+        resource: &Arc<Resource>,
+        entry: &Entry,
+        key: String,
+        new: Value,
+    ) -> Result<Arc<Entry>, store::Error> {
+        let gone = object::is_deleting(&new)
+            && object::finalizers(&new).is_empty()
+            && new["metadata"]["deletionGracePeriodSeconds"]
+                .as_i64()
+                .unwrap_or(0)
+                == 0
+            && !super::delete::keeps_itself(resource, &new);
+        let stored = self
+            .convert(resource, new, &resource.storage_version)
+            .await
+            .map_err(|status| store::Error::Io(status.message))?;
+        let encoded = Encoded::new(&stored);
+        let write = Write {
+            resource: Arc::clone(&resource.storage),
+            key,
+            expect: Expect::Revision(entry.revision),
+            op: if gone {
+                Op::Delete(encoded)
+            } else {
+                Op::Put(encoded)
+            },
+        };
+        let committed = self.store.commit(write).await?;
+        self.after_write(resource, (!gone).then_some(&committed))
+            .await;
+        if gone {
+            self.after_delete(resource, &committed);
+        }
+        Ok(committed)
+    }
+}
+
+/// Kinds whose PUT must say which state it replaces.
+fn allows_unconditional(resource: &Resource) -> bool {
+    resource.is_builtin()
+        && !matches!(
+            resource.kind.as_str(),
+            "CustomResourceDefinition"
+                | "Lease"
+                | "MutatingWebhookConfiguration"
+                | "ValidatingWebhookConfiguration"
+                | "PodDisruptionBudget"
+                | "APIService"
+                | "VolumeAttachment"
+                | "CSIDriver"
+                | "CSINode"
+                | "RuntimeClass"
+                | "EndpointSlice"
+        )
+}

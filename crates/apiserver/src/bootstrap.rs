@@ -1,0 +1,47 @@
+//! The objects a new server begins with.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use crate::{
+    api::{Api, context::Context},
+    status::Result,
+};
+
+const NAMESPACES: [&str; 4] = ["default", "kube-system", "kube-public", "kube-node-lease"];
+
+/// Creates what is missing.
+pub(crate) async fn run(api: &Arc<Api>) -> Result<()> {
+    let context = Context::internal("system:apiserver");
+    for name in NAMESPACES {
+        ensure(
+            api,
+            &context,
+            ("", "v1", "namespaces"),
+            json!({"metadata": {"name": name}}),
+        )
+        .await?;
+    }
+    Ok(())
+}
+
+async fn ensure(
+    api: &Arc<Api>,
+    context: &Context,
+    (group, version, plural): (&str, &str, &str),
+    mut object: Value,
+) -> Result<()> {
+    let Some(resource) = api.kinds().find(group, version, plural) else {
+        return Ok(());
+    };
+    object["apiVersion"] = json!(resource.api_version());
+    object["kind"] = json!(resource.kind);
+    let namespace = crate::object::namespace(&object).to_owned();
+    let key = resource.key(&namespace, crate::object::name(&object));
+    if api.store.get(&resource.storage, &key).is_none() {
+        api.create_object(context, &resource, &namespace, object, "")
+            .await?;
+    }
+    Ok(())
+}

@@ -1,0 +1,132 @@
+//! CustomResourceDefinitions read into [`Resource`]s.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use super::{Resource, Traits, builtin, text};
+use crate::object;
+
+/// What a CRD says about one of its versions, beyond names.
+#[derive(Debug, Default)]
+pub(crate) struct Version {
+    /// The CRD's name, `plural.group`.
+    pub(crate) crd: String,
+    pub(crate) status: bool,
+    pub(crate) scale: Option<Scale>,
+    /// Paths declared selectable, such as `.spec.color`.
+    pub(crate) selectable: Vec<String>,
+    pub(crate) columns: Value,
+    pub(crate) conversion: Conversion,
+    /// Unpruned for good: `spec.preserveUnknownFields`.
+    pub(crate) open: bool,
+    /// Objects written before this revision may lack defaults and hold fields the schema lost.
+    pub(crate) since: u64,
+    pub(crate) deprecation: Option<String>,
+    /// The `openAPIV3Schema`.
+    pub(crate) source: Value,
+}
+
+/// Where a `scale` subresource finds its numbers.
+#[derive(Debug, Clone)]
+pub(crate) struct Scale {
+    pub(crate) spec_replicas: String,
+    pub(crate) status_replicas: String,
+    pub(crate) selector: Option<String>,
+}
+
+/// How objects are converted between versions.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) enum Conversion {
+    /// Only `apiVersion` differs.
+    #[default]
+    None,
+    /// A webhook is asked; the `spec.conversion.webhook` of the CRD.
+    Webhook(Value),
+}
+
+/// The served versions of a CRD; `since` is the revision of its last change.
+pub(crate) fn resources(crd: &Value, since: u64) -> Vec<Resource> {
+    let spec = &crd["spec"];
+    let names = &spec["names"];
+    let (group, plural) = (text(spec, "group"), text(names, "plural"));
+    let owned = |value: &Value| -> Vec<String> {
+        object::strings(value)
+            .into_iter()
+            .map(str::to_owned)
+            .collect()
+    };
+    let kind = text(names, "kind");
+    let versions = spec["versions"]
+        .as_array()
+        .map(Vec::as_slice)
+        .unwrap_or_default();
+    let stored = versions
+        .iter()
+        .find(|version| version["storage"] == true)
+        .map_or("", |version| text(version, "name"));
+    let conversion = match text(&spec["conversion"], "strategy") {
+        "Webhook" => Conversion::Webhook(spec["conversion"]["webhook"].clone()),
+        _ => Conversion::None,
+    };
+    let fallback = |field: &str, default: String| match text(names, field) {
+        "" => default,
+        given => given.to_owned(),
+    };
+    let of_version = |version: &Value| {
+        let name = text(version, "name");
+        let details = Version {
+            crd: object::name(crd).to_owned(),
+            status: version["subresources"]["status"].is_object(),
+            scale: scale(&version["subresources"]["scale"]),
+            selectable: version["selectableFields"]
+                .as_array()
+                .map(|fields| {
+                    fields
+                        .iter()
+                        .map(|f| text(f, "jsonPath").to_owned())
+                        .collect()
+                })
+                .unwrap_or_default(),
+            columns: version["additionalPrinterColumns"].clone(),
+            conversion: conversion.clone(),
+            open: spec["preserveUnknownFields"] == true,
+            since,
+            deprecation: (version["deprecated"] == true).then(|| {
+                version["deprecationWarning"].as_str().map_or_else(
+                    || format!("{group}/{name} {kind} is deprecated"),
+                    str::to_owned,
+                )
+            }),
+            source: version["schema"]["openAPIV3Schema"].clone(),
+        };
+        Resource {
+            group: group.to_owned(),
+            version: name.to_owned(),
+            kind: kind.to_owned(),
+            list_kind: fallback("listKind", format!("{kind}List")),
+            plural: plural.to_owned(),
+            singular: fallback("singular", kind.to_lowercase()),
+            namespaced: spec["scope"] == "Namespaced",
+            short_names: owned(&names["shortNames"]),
+            categories: owned(&names["categories"]),
+            storage: Arc::from(builtin::storage(group, plural)),
+            storage_version: object::api_version(group, stored),
+            traits: Traits::default(),
+            crd: Some(Arc::new(details)),
+        }
+    };
+    versions
+        .iter()
+        .filter(|version| version["served"] == true)
+        .map(of_version)
+        .collect()
+}
+
+fn scale(value: &Value) -> Option<Scale> {
+    Some(Scale {
+        spec_replicas: value["specReplicasPath"].as_str()?.to_owned(),
+        status_replicas: value["statusReplicasPath"].as_str()?.to_owned(),
+        selector: value["labelSelectorPath"].as_str().map(str::to_owned),
+    })
+}
