@@ -1,0 +1,16 @@
+//! Our API server against the real one, subject by subject.
+
+mod access;
+mod apply;
+mod definitions;
+mod dry_run;
+mod fixtures;
+mod front;
+mod lifecycles;
+mod lists;
+mod meta;
+mod patches;
+mod rules;
+mod schemas;
+mod verbs;
+mod watches;
