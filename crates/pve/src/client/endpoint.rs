@@ -4,8 +4,9 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures::future::BoxFuture;
 use http::{Request, Response, Uri, header};
-use http_body_util::{BodyExt, Full, Limited};
+use http_body_util::{BodyExt, Collected, Full, Limited};
 use tokio::time::Instant;
 use tower::ServiceExt;
 use tower::util::BoxCloneSyncService;
@@ -236,10 +237,7 @@ impl Endpoint {
     }
 
     async fn exchange(&self, request: Request<Body>) -> Result<Answer, Failure> {
-        let response = self
-            .service
-            .clone()
-            .oneshot(request)
+        let response = one_shot(self.service.clone(), request)
             .await
             .map_err(|error| {
                 if was_not_sent(error.as_ref()) {
@@ -253,16 +251,27 @@ impl Endpoint {
             .get::<hyper::ext::ReasonPhrase>()
             .map(|phrase| String::from_utf8_lossy(phrase.as_bytes()).into_owned());
         let status = response.status().as_u16();
-        let body = Limited::new(response.into_body(), MAX_BODY)
-            .collect()
-            .await
-            .map_err(Failure::Lost)?;
+        let body = whole(response.into_body()).await.map_err(Failure::Lost)?;
         Ok(Answer {
             status,
             body: body.to_bytes(),
             phrase,
         })
     }
+}
+
+/// Sends one request. Boxed outside of any async block: inside of one the compiler cannot show that
+/// the future is `Send`, and callers want to spawn what waits for it.
+fn one_shot(
+    service: Service,
+    request: Request<Body>,
+) -> BoxFuture<'static, Result<Response<Body>, BoxError>> {
+    Box::pin(service.oneshot(request))
+}
+
+/// Reads a body to its end. Boxed for the same reason.
+fn whole(body: Body) -> BoxFuture<'static, Result<Collected<Bytes>, BoxError>> {
+    Box::pin(Limited::new(body, MAX_BODY).collect())
 }
 
 /// 595 to 599 are the node's own words for "the other node did not answer me".
