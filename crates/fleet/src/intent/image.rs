@@ -1,0 +1,62 @@
+//! Images that become templates.
+
+use crate::{ClusterName, NodeName, Owner, StorageId, intent::VmidRange};
+
+/// The kind of a checksum.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum ChecksumKind {
+    /// SHA-256.
+    #[default]
+    Sha256,
+    /// SHA-512.
+    Sha512,
+}
+
+impl ChecksumKind {
+    /// The kind in PVE's parameters.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            ChecksumKind::Sha256 => "sha256",
+            ChecksumKind::Sha512 => "sha512",
+        }
+    }
+}
+
+/// A checksum of a download.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Checksum {
+    /// Its kind.
+    pub kind: ChecksumKind,
+    /// Its digits, in hexadecimal.
+    pub hex: String,
+}
+
+/// A cloud image that shall be a template.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ImageIntent {
+    /// Who asks.
+    pub owner: Owner,
+    /// The cluster it shall be on.
+    pub cluster: ClusterName,
+    /// The template's name.
+    pub name: String,
+    /// Where it comes from: an HTTP or HTTPS address of a qcow2, raw or vmdk image.
+    pub url: String,
+    /// What it must be. Without one, the URL itself is what makes two images the same.
+    pub checksum: Option<Checksum>,
+    /// Compression of the download, if it is compressed: `gz`, `lzo`, `zst`.
+    pub compression: Option<String>,
+    /// The storage the template's disk shall be on.
+    pub storage: StorageId,
+    /// The storage the download is kept on until it is imported (content `import`); `None` takes
+    /// the first that fits.
+    pub download_storage: Option<StorageId>,
+    /// The nodes that need it; empty is any one, which is enough for shared storage.
+    pub nodes: Vec<NodeName>,
+    /// The VMIDs its templates may get.
+    pub vmids: VmidRange,
+    /// UEFI rather than BIOS.
+    pub uefi: bool,
+    /// Tags of the template.
+    pub tags: Vec<String>,
+}

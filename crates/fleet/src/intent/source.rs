@@ -1,0 +1,78 @@
+//! What a guest is made from.
+
+use crate::Vmid;
+
+/// What a guest is made from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Source {
+    /// A copy of a template, or of an ordinary guest.
+    Template {
+        /// Which one.
+        from: TemplateRef,
+        /// Linked or full.
+        mode: CloneMode,
+        /// Copy this snapshot of it instead of its present state.
+        snapshot: Option<String>,
+    },
+    /// Empty disks and an installer in the CD drive, which it boots from until the disk boots.
+    Iso {
+        /// The volume, such as `local:iso/debian.iso`.
+        volume: String,
+    },
+    /// A root disk copied from an image volume such as `local:import/noble.qcow2`.
+    Volume {
+        /// The volume to import.
+        volume: String,
+    },
+    /// A backup archive, such as `local:backup/vzdump-qemu-100-….vma.zst`.
+    Backup {
+        /// The archive's volume.
+        volume: String,
+    },
+    /// A container template, such as `local:vztmpl/debian-12.tar.zst`.
+    ContainerTemplate {
+        /// The template's volume.
+        volume: String,
+    },
+    /// Nothing: empty disks, as declared.
+    Empty,
+}
+
+/// Which template to copy.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum TemplateRef {
+    /// By VMID.
+    Vmid(Vmid),
+    /// Any one of these: replicas of the same thing, the nearest is taken.
+    AnyOf(Vec<Vmid>),
+    /// By its name in PVE, on any node; several with one name are replicas.
+    Name(String),
+    /// By tags: all of them must be there; several that match are replicas.
+    Tags(Vec<String>),
+}
+
+impl std::fmt::Display for TemplateRef {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            TemplateRef::Vmid(vmid) => write!(f, "VMID {vmid}"),
+            TemplateRef::AnyOf(vmids) => {
+                let ids: Vec<String> = vmids.iter().map(ToString::to_string).collect();
+                write!(f, "any of VMIDs {}", ids.join(", "))
+            }
+            TemplateRef::Name(name) => write!(f, "name '{name}'"),
+            TemplateRef::Tags(tags) => write!(f, "tags {}", tags.join(", ")),
+        }
+    }
+}
+
+/// How a template is copied.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum CloneMode {
+    /// Linked where PVE can and the disks may stay on the template's storage, full otherwise.
+    #[default]
+    Auto,
+    /// Linked, or not at all.
+    Linked,
+    /// A full copy.
+    Full,
+}

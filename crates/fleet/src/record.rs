@@ -1,0 +1,298 @@
+//! What a caller keeps for the fleet between two calls.
+//!
+//! The fleet itself has no store. Everything it must not forget about a guest (which VMID it
+//! took, which tasks it started) is in a record that the caller writes onto its own object. The
+//! rule is short: **whenever a call returns a record that differs from the one it was given, store
+//! it before the next call.** A record that could not be stored is not a disaster: the guest
+//! carries its owner's mark, so work that was begun is found again, but a stored record finds it
+//! without looking.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use crate::{
+    ClusterName, NodeName, Upid, Vmid,
+    intent::{DiskSlot, Mac},
+};
+
+/// Who a guest is, chosen before it exists and never changed afterwards.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Identity {
+    /// The PVE cluster.
+    pub cluster: ClusterName,
+    /// The node it was made on. Where it is now, the facts say.
+    pub node: NodeName,
+    /// Its VMID.
+    pub vmid: Vmid,
+    /// Its SMBIOS UUID.
+    pub uuid: Uuid,
+    /// Number and hardware address of each interface, by the caller's name for it.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub nics: BTreeMap<String, NicIdentity>,
+    /// The slot of each disk, by the caller's name for it.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub disks: BTreeMap<String, DiskSlot>,
+    /// The guest was there before and has been taken over.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub adopted: bool,
+}
+
+/// Number and hardware address of an interface.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct NicIdentity {
+    /// `net<index>`.
+    pub index: u8,
+    /// Its hardware address.
+    pub mac: Mac,
+}
+
+/// A task that was started and whose end has not been seen.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct InFlight {
+    /// What it does.
+    pub step: StepKind,
+    /// Its name in PVE.
+    pub upid: Upid,
+}
+
+/// The kinds of steps there are; also the stable names conditions and metrics use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum StepKind {
+    /// Upload of the first-boot image.
+    UploadSeed,
+    /// Copy of a template.
+    Clone,
+    /// Creation in one call.
+    Create,
+    /// Restoring a backup.
+    Restore,
+    /// A change of configuration.
+    Configure,
+    /// Growing a disk.
+    Resize,
+    /// Starting.
+    Start,
+    /// Graceful shutdown.
+    Shutdown,
+    /// Switching off.
+    Stop,
+    /// Restart.
+    Reboot,
+    /// Suspending to disk.
+    Suspend,
+    /// Moving to another node.
+    Migrate,
+    /// Removal of the first-boot image.
+    RemoveSeed,
+    /// Removal of the guest.
+    Destroy,
+    /// Making a snapshot.
+    Snapshot,
+    /// Removing a snapshot.
+    DeleteSnapshot,
+    /// Going back to a snapshot.
+    Rollback,
+    /// Making a backup.
+    Backup,
+    /// Downloading an image.
+    Download,
+    /// Turning a guest into a template.
+    MakeTemplate,
+    /// Removal of a volume.
+    RemoveVolume,
+}
+
+/// The first-boot image of a guest.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Seed {
+    /// The volume it is uploaded as.
+    pub volume: String,
+    /// Digest of its contents.
+    pub digest: String,
+    /// How far it has come.
+    pub state: SeedState,
+}
+
+/// How far a first-boot image has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum SeedState {
+    /// Chosen; whether the storage has it is not known.
+    Planned,
+    /// On the storage.
+    Uploaded,
+    /// Read by the guest; to be ejected and removed.
+    Consumed,
+    /// Out of the drive; the volume may still be there.
+    Ejected,
+    /// Gone from the storage.
+    Removed,
+}
+
+/// How far a guest has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
+pub enum Stage {
+    /// Nothing has been done yet.
+    #[default]
+    New,
+    /// The call that makes it may have been sent.
+    Making,
+    /// It exists and is ours; it may lack configuration.
+    Made,
+    /// Everything declared was written once.
+    Configured,
+    /// It was started once.
+    Started,
+    /// It has been settled at least once.
+    Settled,
+    /// Its removal was begun.
+    Removing,
+}
+
+/// What the caller keeps about one guest.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct GuestRecord {
+    /// Who it is; `None` until chosen.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub identity: Option<Identity>,
+    /// How far it has come.
+    #[serde(default)]
+    pub stage: Stage,
+    /// How often making it has been tried.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub attempts: u32,
+    /// Tasks under way.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub in_flight: Vec<InFlight>,
+    /// Digest of the configuration last written in full.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub applied: Option<String>,
+    /// The first-boot image.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seed: Option<Seed>,
+    /// The value of the intent's restart counter last acted on.
+    #[serde(default, skip_serializing_if = "is_zero64")]
+    pub restarts: u64,
+    /// Configuration keys that wait for a restart.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub pending: Vec<String>,
+    /// A linked copy turned out to be impossible: the next try makes a full one.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub full: bool,
+}
+
+/// What the caller keeps about a snapshot, a migration or a backup.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ActionRecord {
+    /// Tasks under way.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub in_flight: Vec<InFlight>,
+    /// How often it has been tried.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub attempts: u32,
+    /// It was begun: what is found may be our own work.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub begun: bool,
+    /// It came to its end once and is not done again.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub done: bool,
+    /// The generation of a revert last done.
+    #[serde(default, skip_serializing_if = "is_zero64")]
+    pub reverted: u64,
+    /// The node chosen for a migration.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub target: Option<NodeName>,
+    /// What came out of it: a backup's volume.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub result: Option<String>,
+}
+
+/// What the caller keeps about an image.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ImageRecord {
+    /// The templates made of it, by the node they live on.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub replicas: BTreeMap<NodeName, ReplicaRecord>,
+}
+
+/// One template made of an image.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ReplicaRecord {
+    /// Its VMID, chosen before it exists.
+    pub vmid: Vmid,
+    /// The downloaded file.
+    pub volume: String,
+    /// Tasks under way.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub in_flight: Vec<InFlight>,
+    /// How far it has come.
+    #[serde(default)]
+    pub stage: ReplicaStage,
+    /// How often it has been tried.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub attempts: u32,
+}
+
+/// How far a template has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
+pub enum ReplicaStage {
+    /// Nothing has been done yet.
+    #[default]
+    New,
+    /// The file is on the storage.
+    Downloaded,
+    /// The guest with the imported disk exists.
+    Imported,
+    /// It is a template.
+    Template,
+    /// The file has been removed again.
+    Clean,
+}
+
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde hands in references"
+)]
+fn is_false(value: &bool) -> bool {
+    !*value
+}
+
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde hands in references"
+)]
+fn is_zero(value: &u32) -> bool {
+    *value == 0
+}
+
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde hands in references"
+)]
+fn is_zero64(value: &u64) -> bool {
+    *value == 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_empty_record_is_an_almost_empty_object_and_reads_back() {
+        let json = serde_json::to_string(&GuestRecord::default()).unwrap();
+        assert_eq!(json, r#"{"stage":"New"}"#);
+        assert_eq!(
+            serde_json::from_str::<GuestRecord>("{}").unwrap(),
+            GuestRecord::default()
+        );
+    }
+}
