@@ -1,0 +1,313 @@
+//! The configuration a guest shall have, in PVE's keys.
+//!
+//! [`virtual_machine`] turns an intent and an identity into a [`Desired`]: for every key it owns, what must be true of the
+//! value. Comparing it with what is there ([`crate::diff`]) gives the changes. The same desire is what a creation call
+//! is filled from, so a new guest and a changed one cannot come out differently.
+
+mod devices;
+mod disks;
+mod lxc;
+mod validate;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use base64::Engine as _;
+use sha2::{Digest, Sha256};
+
+use crate::{
+    cloudinit,
+    intent::{GuestIntent, Hugepages, InitMode, Source},
+    prop::Prop,
+    record::Identity,
+};
+
+pub(crate) use disks::{DiskWant, ROOT_CANDIDATES};
+pub(crate) use lxc::container;
+pub(crate) use validate::validate;
+
+/// A field that cannot be what it is, and the way out.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{field}: {problem}")]
+pub struct Invalid {
+    /// The field, in the words of the intent.
+    pub field: String,
+    /// What is wrong, and what would be right.
+    pub problem: String,
+}
+
+impl Invalid {
+    pub(crate) fn new(field: impl Into<String>, problem: impl Into<String>) -> Self {
+        Self {
+            field: field.into(),
+            problem: problem.into(),
+        }
+    }
+}
+
+/// What must be true of the value of one key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Want {
+    /// It is this.
+    Text(String),
+    /// These items are in it; others are left alone.
+    Items(Prop),
+    /// It is exactly these items (network interfaces: another model is another device).
+    Exactly(Prop),
+    /// It is this set of words.
+    Words(BTreeSet<String>),
+    /// It carries our mark; with a text, also this text.
+    Description(Option<String>),
+    /// There is a volume, made like this if it is missing, with these options.
+    Disk(DiskWant),
+    /// Something is there, made like this if it is missing; never changed afterwards.
+    Exists(String),
+}
+
+/// The configuration a guest shall have.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct Desired {
+    pub(crate) keys: BTreeMap<String, Want>,
+    /// Keys that shall not be there.
+    pub(crate) absent: BTreeSet<String>,
+    /// Every `netN` that is not declared goes.
+    pub(crate) own_all_nics: bool,
+    /// Any cloud-init drive of the source goes: the guest would read the wrong one.
+    pub(crate) no_foreign_cloudinit: bool,
+}
+
+impl Desired {
+    fn text(&mut self, key: &str, value: Option<impl ToString>) {
+        if let Some(value) = value {
+            self.keys
+                .insert(key.to_owned(), Want::Text(value.to_string()));
+        }
+    }
+
+    fn flag(&mut self, key: &str, value: Option<bool>) {
+        self.text(key, value.map(u8::from));
+    }
+
+    fn items(&mut self, key: &str, items: Prop) {
+        if items.items().next().is_some() {
+            self.keys.insert(key.to_owned(), Want::Items(items));
+        }
+    }
+
+    /// A digest of everything wanted. Secrets go in only through the digest.
+    pub(crate) fn digest(&self) -> String {
+        let mut hash = Sha256::new();
+        hash.update(format!("{self:?}"));
+        cloudinit::hex(&hash.finalize()[..12])
+    }
+}
+
+/// What the rendering must know beside intent and identity.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Context<'a> {
+    /// The volume of the first-boot image while it shall be in the drive.
+    pub(crate) seed: Option<&'a str>,
+    /// Where PVE's own cloud-init drive shall be made.
+    pub(crate) cloudinit_storage: Option<&'a str>,
+    /// The storage for disks that name none.
+    pub(crate) default_storage: Option<&'a str>,
+    /// The guest is made from nothing, so it needs what a template would bring.
+    pub(crate) from_scratch: bool,
+    /// PVE's major release.
+    pub(crate) major: u32,
+}
+
+/// The slot of the first-boot image, or of PVE's own drive.
+pub(crate) const SEED_SLOT: &str = "ide2";
+/// The slot of an installer.
+pub(crate) const INSTALLER_SLOT: &str = "ide0";
+
+/// The configuration of a virtual machine.
+pub(crate) fn virtual_machine(
+    intent: &GuestIntent,
+    identity: &Identity,
+    context: Context<'_>,
+) -> Result<Desired, Invalid> {
+    let mut want = Desired::default();
+    want.text("name", Some(&intent.name));
+    want.keys.insert(
+        "description".to_owned(),
+        Want::Description(intent.options.description.clone()),
+    );
+    smbios(&mut want, intent, identity);
+    processors(&mut want, intent);
+    memory(&mut want, intent, context);
+    devices::hardware(&mut want, intent, context);
+    devices::nics(&mut want, intent, identity);
+    disks::disks(&mut want, intent, identity, context)?;
+    options(&mut want, intent);
+    if let Source::Iso { volume } = &intent.source {
+        let installer = Prop::parse(INSTALLER_SLOT, &format!("{volume},media=cdrom"));
+        want.keys.insert(
+            INSTALLER_SLOT.to_owned(),
+            Want::Exists(installer.print(INSTALLER_SLOT)),
+        );
+    }
+    first_boot(&mut want, intent, identity, context)?;
+    boot(&mut want, intent, identity);
+    for (key, value) in &intent.hardware.extra {
+        if want.keys.contains_key(key) {
+            return Err(Invalid::new(
+                format!("extra.{key}"),
+                "is covered by a field of its own: use that field",
+            ));
+        }
+        want.text(key, Some(value));
+    }
+    Ok(want)
+}
+
+fn smbios(want: &mut Desired, intent: &GuestIntent, identity: &Identity) {
+    // A guest that was taken over keeps the UUID it has; its software may be licensed to it.
+    if identity.adopted {
+        return;
+    }
+    let mut items = Prop::default();
+    items.set("uuid", identity.uuid.to_string());
+    if let Some(init) = intent
+        .init
+        .as_ref()
+        .filter(|init| init.mode == InitMode::NoCloud)
+    {
+        let serial = cloudinit::serial(init, identity.uuid);
+        items.set(
+            "serial",
+            base64::engine::general_purpose::STANDARD.encode(serial),
+        );
+        items.set("base64", "1");
+    }
+    want.items("smbios1", items);
+}
+
+fn processors(want: &mut Desired, intent: &GuestIntent) {
+    let cpu = &intent.hardware.cpu;
+    want.text("cores", cpu.cores);
+    want.text("sockets", cpu.sockets);
+    want.text("vcpus", cpu.vcpus);
+    let mut kind = Prop::default();
+    kind.maybe("cputype", cpu.model.as_ref());
+    if !cpu.flags.is_empty() {
+        kind.set("flags", cpu.flags.join(";"));
+    }
+    want.items("cpu", kind);
+    want.text("cpulimit", cpu.limit);
+    want.text("cpuunits", cpu.units);
+    want.text("affinity", cpu.affinity.as_ref());
+    let numa = cpu
+        .numa
+        .or_else(|| (!cpu.numa_nodes.is_empty()).then_some(true));
+    want.flag("numa", numa);
+    for (index, node) in cpu.numa_nodes.iter().enumerate() {
+        let mut items = Prop::default();
+        items.set("cpus", node.cpus.clone());
+        items.maybe("hostnodes", node.host_nodes.as_ref());
+        items.set("memory", node.memory.as_mib().to_string());
+        items.maybe("policy", node.policy.as_ref());
+        want.items(&format!("numa{index}"), items);
+    }
+}
+
+fn memory(want: &mut Desired, intent: &GuestIntent, context: Context<'_>) {
+    let memory = &intent.hardware.memory;
+    want.text("memory", memory.size.map(crate::Size::as_mib));
+    want.text("balloon", memory.balloon.map(crate::Size::as_mib));
+    want.text("shares", memory.shares);
+    let pages = memory.hugepages.map(|pages| match pages {
+        Hugepages::Any => "any",
+        Hugepages::TwoMib => "2",
+        Hugepages::OneGib => "1024",
+    });
+    want.text("hugepages", pages);
+    if context.major >= 9 {
+        want.flag("allow-ksm", memory.ksm);
+    }
+}
+
+fn options(want: &mut Desired, intent: &GuestIntent) {
+    let options = &intent.options;
+    if let Some(tags) = &options.tags {
+        let tags = tags.iter().map(|tag| tag.to_lowercase()).collect();
+        want.keys.insert("tags".to_owned(), Want::Words(tags));
+    }
+    want.flag("onboot", options.onboot);
+    want.flag("protection", options.protection);
+    if let Some(startup) = &options.startup {
+        let mut items = Prop::default();
+        items.maybe("order", startup.order);
+        items.maybe("up", startup.up);
+        items.maybe("down", startup.down);
+        want.items("startup", items);
+    }
+}
+
+fn first_boot(
+    want: &mut Desired,
+    intent: &GuestIntent,
+    identity: &Identity,
+    context: Context<'_>,
+) -> Result<(), Invalid> {
+    let Some(init) = &intent.init else {
+        return Ok(());
+    };
+    match init.mode {
+        InitMode::NoCloud => {
+            want.no_foreign_cloudinit = !identity.adopted;
+            if let Some(volume) = context.seed {
+                let drive = Prop::parse(SEED_SLOT, &format!("{volume},media=cdrom"));
+                want.items(SEED_SLOT, drive);
+            }
+        }
+        InitMode::Native => {
+            let keys = cloudinit::native_keys(intent, init, &identity.nics)
+                .map_err(|error| Invalid::new("init", error.to_string()))?;
+            for (key, value) in keys {
+                // PVE shows the password as stars, so it can be written but not compared.
+                let wish = if key == "cipassword" {
+                    Want::Exists(value)
+                } else {
+                    Want::Text(value)
+                };
+                want.keys.insert(key, wish);
+            }
+            if let Some(storage) = context.cloudinit_storage {
+                want.keys.insert(
+                    SEED_SLOT.to_owned(),
+                    Want::Exists(format!("{storage}:cloudinit")),
+                );
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The boot order is always said: a copy with a disk that does not boot is the commonest complaint.
+fn boot(want: &mut Desired, intent: &GuestIntent, identity: &Identity) {
+    let order: Vec<String> = if let Some(order) = &intent.hardware.boot_order {
+        order.clone()
+    } else {
+        if identity.adopted {
+            return;
+        }
+        let root = intent
+            .disks
+            .iter()
+            .find(|disk| disk.role == crate::intent::DiskRole::Root)
+            .and_then(|disk| identity.disks.get(&disk.name))
+            .or_else(|| identity.disks.get(disks::ROOT_NAME));
+        let mut order: Vec<String> = root.iter().map(ToString::to_string).collect();
+        if matches!(intent.source, Source::Iso { .. }) {
+            order.push(INSTALLER_SLOT.to_owned());
+        }
+        order
+    };
+    if !order.is_empty() {
+        want.text("boot", Some(format!("order={}", order.join(";"))));
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,145 @@
+//! Devices and network interfaces in PVE's keys.
+
+use super::{Context, Desired, Want};
+use crate::{
+    intent::{Bios, GuestIntent, Hotplug, Nic, TpmVersion},
+    prop::Prop,
+    record::{Identity, NicIdentity},
+};
+
+pub(super) fn hardware(want: &mut Desired, intent: &GuestIntent, context: Context<'_>) {
+    let hardware = &intent.hardware;
+    if let Some(hotplug) = &hardware.hotplug {
+        let words = hotplug.iter().map(|what| match what {
+            Hotplug::Network => "network",
+            Hotplug::Disk => "disk",
+            Hotplug::Usb => "usb",
+            Hotplug::Memory => "memory",
+            Hotplug::Cpu => "cpu",
+            Hotplug::CloudInit => "cloudinit",
+        });
+        let words: std::collections::BTreeSet<String> = words.map(str::to_owned).collect();
+        if words.is_empty() {
+            want.text("hotplug", Some("0"));
+        } else {
+            want.keys.insert("hotplug".to_owned(), Want::Words(words));
+        }
+    }
+    if let Some(machine) = &hardware.machine {
+        want.items("machine", Prop::parse("machine", machine));
+    }
+    let bios = hardware.bios.map(|bios| match bios {
+        Bios::SeaBios => "seabios",
+        Bios::Ovmf => "ovmf",
+    });
+    want.text("bios", bios);
+    let scratch = |value: &str| context.from_scratch.then(|| value.to_owned());
+    let controller = hardware.scsi_controller.clone();
+    want.text(
+        "scsihw",
+        controller.or_else(|| scratch("virtio-scsi-single")),
+    );
+    want.text(
+        "ostype",
+        hardware.os_type.clone().or_else(|| scratch("l26")),
+    );
+    if let Some(vga) = &hardware.vga {
+        want.items("vga", Prop::parse("vga", vga));
+    }
+    for port in 0..hardware.serial_ports.unwrap_or(0) {
+        want.text(&format!("serial{port}"), Some("socket"));
+    }
+    if let Some(rng) = &hardware.rng {
+        let mut items = Prop::default();
+        items.set("source", rng.source.clone());
+        items.maybe("max_bytes", rng.max_bytes);
+        items.maybe("period", rng.period);
+        want.items("rng0", items);
+    }
+    if let Some(agent) = &hardware.agent {
+        let mut items = Prop::default();
+        items.set("enabled", u8::from(agent.enabled).to_string());
+        if agent.fstrim {
+            items.set("fstrim_cloned_disks", "1");
+        }
+        want.items("agent", items);
+    }
+    for (index, device) in hardware.pci.iter().enumerate() {
+        let mut items = Prop::default();
+        items.set("mapping", device.mapping.clone());
+        items.maybe("mdev", device.mdev.as_ref());
+        items.set("pcie", u8::from(device.pcie).to_string());
+        if device.primary_gpu {
+            items.set("x-vga", "1");
+        }
+        if !device.rombar {
+            items.set("rombar", "0");
+        }
+        want.items(&format!("hostpci{index}"), items);
+    }
+    for (index, device) in hardware.usb.iter().enumerate() {
+        let mut items = Prop::default();
+        items.set("mapping", device.mapping.clone());
+        items.set("usb3", u8::from(device.usb3).to_string());
+        want.items(&format!("usb{index}"), items);
+    }
+    want.flag("tablet", hardware.tablet);
+    if let Some(watchdog) = &hardware.watchdog {
+        want.items("watchdog", Prop::parse("watchdog", watchdog));
+    }
+    let storage = |own: Option<&crate::StorageId>| {
+        own.map(ToString::to_string)
+            .or_else(|| context.default_storage.map(str::to_owned))
+    };
+    if let Some(efi) = &hardware.efi
+        && let Some(storage) = storage(efi.storage.as_ref())
+    {
+        let keys = u8::from(efi.secure_boot);
+        let value = format!("{storage}:1,efitype=4m,pre-enrolled-keys={keys}");
+        want.keys.insert("efidisk0".to_owned(), Want::Exists(value));
+    }
+    if let Some(tpm) = &hardware.tpm
+        && let Some(storage) = storage(tpm.storage.as_ref())
+    {
+        let version = match tpm.version {
+            TpmVersion::V1_2 => "v1.2",
+            TpmVersion::V2_0 => "v2.0",
+        };
+        let value = format!("{storage}:1,version={version}");
+        want.keys
+            .insert("tpmstate0".to_owned(), Want::Exists(value));
+    }
+}
+
+pub(super) fn nics(want: &mut Desired, intent: &GuestIntent, identity: &Identity) {
+    want.own_all_nics = !intent.nics.is_empty() && !identity.adopted;
+    for nic in &intent.nics {
+        if let Some(known) = identity.nics.get(&nic.name) {
+            let key = format!("net{}", known.index);
+            want.keys.insert(key, Want::Exactly(items(nic, *known)));
+        }
+    }
+    // An interface that is no longer declared goes; its number may be used again.
+    for (name, known) in &identity.nics {
+        if !intent.nics.iter().any(|nic| &nic.name == name) {
+            want.absent.insert(format!("net{}", known.index));
+        }
+    }
+}
+
+fn items(nic: &Nic, known: NicIdentity) -> Prop {
+    let mut items = Prop::default();
+    items.set(nic.model.as_str(), known.mac.to_string());
+    items.set("bridge", nic.bridge.clone());
+    items.maybe("tag", nic.vlan);
+    if !nic.trunks.is_empty() {
+        let trunks: Vec<String> = nic.trunks.iter().map(ToString::to_string).collect();
+        items.set("trunks", trunks.join(";"));
+    }
+    items.maybe("mtu", nic.mtu);
+    items.maybe("queues", nic.queues);
+    items.maybe("rate", nic.rate);
+    items.flag("firewall", nic.firewall);
+    items.flag("link_down", nic.link_down);
+    items
+}

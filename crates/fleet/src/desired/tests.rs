@@ -1,0 +1,193 @@
+use super::*;
+use crate::{
+    ClusterName, NodeName, Owner, Size, Vmid,
+    intent::{
+        Agent, Bios, Disk, DiskRole, EfiDisk, Hotplug, Init, Mac, Nic, Startup, Tpm, TpmVersion,
+    },
+    record::NicIdentity,
+};
+
+fn intent(source: Source) -> GuestIntent {
+    GuestIntent::new(
+        Owner::new("me").unwrap(),
+        ClusterName::new("c").unwrap(),
+        "web",
+        source,
+    )
+}
+
+fn identity() -> Identity {
+    Identity {
+        cluster: ClusterName::new("c").unwrap(),
+        node: NodeName::new("pve1").unwrap(),
+        vmid: Vmid::new(100).unwrap(),
+        uuid: uuid::Uuid::nil(),
+        nics: BTreeMap::from([(
+            "lan".to_owned(),
+            NicIdentity {
+                index: 0,
+                mac: Mac::proxmox([0, 0, 1]),
+            },
+        )]),
+        disks: BTreeMap::from([
+            ("root".to_owned(), "scsi0".parse().unwrap()),
+            ("data".to_owned(), "scsi1".parse().unwrap()),
+        ]),
+        adopted: false,
+    }
+}
+
+fn context() -> Context<'static> {
+    Context {
+        seed: Some("local:iso/x.iso"),
+        default_storage: Some("ceph"),
+        cloudinit_storage: Some("ceph"),
+        from_scratch: true,
+        major: 9,
+    }
+}
+
+fn rendered(intent: &GuestIntent) -> BTreeMap<String, String> {
+    let want = virtual_machine(intent, &identity(), context()).unwrap();
+    crate::diff::diff(&want, &intent.owner, &pve::GuestConfig::new()).set
+}
+
+#[test]
+fn a_whole_machine_is_rendered_for_one_creation_call() {
+    let mut intent = intent(Source::Empty);
+    intent.hardware.cpu.cores = Some(4);
+    intent.hardware.cpu.model = Some("host".to_owned());
+    intent.hardware.memory.size = Some(Size::gib(8));
+    intent.hardware.machine = Some("q35".to_owned());
+    intent.hardware.bios = Some(Bios::Ovmf);
+    intent.hardware.efi = Some(EfiDisk {
+        storage: None,
+        secure_boot: true,
+    });
+    intent.hardware.tpm = Some(Tpm {
+        storage: None,
+        version: TpmVersion::V2_0,
+    });
+    intent.hardware.agent = Some(Agent {
+        enabled: true,
+        fstrim: true,
+    });
+    intent.options.tags = Some(vec!["Web".to_owned(), "a".to_owned()]);
+    intent.options.startup = Some(Startup {
+        order: Some(2),
+        up: Some(30),
+        down: None,
+    });
+    intent.disks = vec![
+        Disk {
+            name: "root".to_owned(),
+            role: DiskRole::Root,
+            size: Some(Size::gib(20)),
+            ssd: Some(true),
+            ..Disk::default()
+        },
+        Disk {
+            name: "data".to_owned(),
+            size: Some(Size::gib(100)),
+            storage: Some("fast".parse().unwrap()),
+            thin: Some(false),
+            ..Disk::default()
+        },
+    ];
+    intent.nics = vec![Nic {
+        name: "lan".to_owned(),
+        bridge: "vmbr0".to_owned(),
+        vlan: Some(100),
+        ..Nic::default()
+    }];
+    intent.init = Some(Init::default());
+    insta::assert_yaml_snapshot!(rendered(&intent), @r#"
+    agent: "1,fstrim_cloned_disks=1"
+    bios: ovmf
+    boot: order=scsi0
+    cores: "4"
+    cpu: host
+    description: "<!-- oxmox owner=me -->"
+    efidisk0: "ceph:1,efitype=4m,pre-enrolled-keys=1"
+    ide2: "local:iso/x.iso,media=cdrom"
+    machine: q35
+    memory: "8192"
+    name: web
+    net0: "virtio=BC:24:11:00:00:01,bridge=vmbr0,tag=100"
+    ostype: l26
+    scsi0: "ceph:20,ssd=1"
+    scsi1: "fast:100,format=raw"
+    scsihw: virtio-scsi-single
+    smbios1: "uuid=00000000-0000-0000-0000-000000000000,serial=ZHM9bm9jbG91ZDtpPTAwMDAwMDAwLTAwMDAtMDAwMC0wMDAwLTAwMDAwMDAwMDAwMA==,base64=1"
+    startup: "2,up=30"
+    tags: a;web
+    tpmstate0: "ceph:1,version=v2.0"
+    "#);
+}
+
+#[test]
+fn a_guest_taken_over_keeps_its_uuid_and_boot_order() {
+    let intent = intent(Source::Empty);
+    let identity = Identity {
+        adopted: true,
+        ..identity()
+    };
+    let want = virtual_machine(
+        &intent,
+        &identity,
+        Context {
+            major: 9,
+            ..Context::default()
+        },
+    )
+    .unwrap();
+    assert!(!want.keys.contains_key("smbios1"));
+    assert!(!want.keys.contains_key("boot"));
+    assert!(!want.own_all_nics);
+}
+
+#[test]
+fn what_can_never_work_is_refused_with_the_way_out() {
+    let mut bad = intent(Source::Empty);
+    bad.name = "web server".to_owned();
+    assert!(validate(&bad, false).is_err());
+    let mut pinned = intent(Source::Empty);
+    pinned.hardware.cpu.affinity = Some("0-3".to_owned());
+    let refused = validate(&pinned, false).unwrap_err().to_string();
+    assert!(refused.contains("root@pam with a password"), "{refused}");
+    assert!(validate(&pinned, true).is_ok());
+    let mut plugged = intent(Source::Empty);
+    plugged.hardware.cpu.cores = Some(2);
+    plugged.hardware.cpu.vcpus = Some(4);
+    assert!(validate(&plugged, false).is_err());
+    let mut memory = intent(Source::Empty);
+    memory.hardware.hotplug = Some(vec![Hotplug::Memory]);
+    assert!(
+        validate(&memory, false)
+            .unwrap_err()
+            .to_string()
+            .contains("numa")
+    );
+}
+
+#[test]
+fn a_free_key_that_has_a_field_is_refused() {
+    let mut intent = intent(Source::Empty);
+    intent
+        .hardware
+        .extra
+        .insert("name".to_owned(), "x".to_owned());
+    assert!(virtual_machine(&intent, &identity(), context()).is_err());
+}
+
+#[test]
+fn a_new_disk_without_a_size_is_refused() {
+    let mut intent = intent(Source::Empty);
+    intent.disks = vec![Disk {
+        name: "root".to_owned(),
+        role: DiskRole::Root,
+        ..Disk::default()
+    }];
+    let problem = virtual_machine(&intent, &identity(), context()).unwrap_err();
+    assert_eq!(problem.field, "disks[root].size");
+}

@@ -1,0 +1,216 @@
+//! What can be refused before PVE is asked.
+
+use super::Invalid;
+use crate::intent::{DiskRole, GuestIntent, Hotplug, Source};
+
+/// Options only `root@pam` with a password may set.
+const ROOT_ONLY_EXTRA: &[&str] = &[
+    "args",
+    "hookscript",
+    "lock",
+    "skiplock",
+    "affinity",
+    "hugepages",
+];
+
+/// Checks an intent by itself. `root` says whether the credentials are root's own password.
+pub(crate) fn validate(intent: &GuestIntent, root: bool) -> Result<(), Invalid> {
+    name(intent)?;
+    processors(intent)?;
+    memory(intent)?;
+    unique("disks", intent.disks.iter().map(|disk| disk.name.as_str()))?;
+    unique("networks", intent.nics.iter().map(|nic| nic.name.as_str()))?;
+    let roots = intent
+        .disks
+        .iter()
+        .filter(|disk| disk.role == DiskRole::Root)
+        .count();
+    if roots > 1 {
+        return Err(Invalid::new(
+            "disks",
+            "have more than one root disk: keep one",
+        ));
+    }
+    for nic in &intent.nics {
+        if nic.bridge.is_empty() {
+            return Err(Invalid::new(
+                format!("networks[{}].bridge", nic.name),
+                "is empty: name a bridge or VNet",
+            ));
+        }
+        if nic.vlan.is_some_and(|tag| tag == 0 || tag > 4094) {
+            return Err(Invalid::new(
+                format!("networks[{}].vlan", nic.name),
+                "must be from 1 to 4094",
+            ));
+        }
+    }
+    if let Some(tags) = &intent.options.tags {
+        for tag in tags {
+            let good = |c: char| c.is_ascii_alphanumeric() || "_-+.".contains(c);
+            let first = tag
+                .chars()
+                .next()
+                .is_some_and(|c| c.is_ascii_alphanumeric() || c == '_');
+            if !first || !tag.chars().all(good) {
+                return Err(Invalid::new(
+                    "tags",
+                    format!(
+                        "'{tag}' must begin with a letter, digit or _ and go on with those or - + ."
+                    ),
+                ));
+            }
+        }
+    }
+    if intent.is_container() && intent.container.is_none() {
+        return Err(Invalid::new(
+            "container",
+            "is needed for a guest made from a container template",
+        ));
+    }
+    if intent.container.is_some()
+        && !matches!(
+            intent.source,
+            Source::ContainerTemplate { .. } | Source::Backup { .. } | Source::Template { .. }
+        )
+        && intent.adopt.is_none()
+    {
+        return Err(Invalid::new(
+            "source",
+            "of a container must be a container template, a backup or a container",
+        ));
+    }
+    if intent.is_container() && intent.init.is_some() {
+        return Err(Invalid::new(
+            "init",
+            "is for virtual machines: containers are configured by container.*",
+        ));
+    }
+    if !root {
+        root_only(intent)?;
+    }
+    Ok(())
+}
+
+fn root_only(intent: &GuestIntent) -> Result<(), Invalid> {
+    let refuse = |field: &str| {
+        Err(Invalid::new(
+            field,
+            "can only be set by root@pam with a password (PVE refuses it to every API token): use \
+             such credentials or leave it out",
+        ))
+    };
+    if intent.hardware.cpu.affinity.is_some() {
+        return refuse("cpu.affinity");
+    }
+    if intent.hardware.memory.hugepages.is_some() {
+        return refuse("memory.hugepages");
+    }
+    match intent
+        .hardware
+        .extra
+        .keys()
+        .find(|key| ROOT_ONLY_EXTRA.contains(&key.as_str()))
+    {
+        Some(key) => refuse(&format!("extra.{key}")),
+        None => Ok(()),
+    }
+}
+
+fn name(intent: &GuestIntent) -> Result<(), Invalid> {
+    let label = |label: &str| {
+        !label.is_empty()
+            && label.len() <= 63
+            && label.chars().all(|c| c.is_ascii_alphanumeric() || c == '-')
+            && !label.starts_with('-')
+            && !label.ends_with('-')
+    };
+    if intent.name.len() > 255 || !intent.name.split('.').all(label) {
+        return Err(Invalid::new(
+            "name",
+            format!("'{}' is not a DNS name", intent.name),
+        ));
+    }
+    Ok(())
+}
+
+fn processors(intent: &GuestIntent) -> Result<(), Invalid> {
+    let cpu = &intent.hardware.cpu;
+    if cpu.cores == Some(0) || cpu.sockets == Some(0) || cpu.vcpus == Some(0) {
+        return Err(Invalid::new(
+            "cpu",
+            "must have at least one core, socket and vcpu",
+        ));
+    }
+    if let (Some(vcpus), Some(cores)) = (cpu.vcpus, cpu.cores) {
+        let most = cores.saturating_mul(cpu.sockets.unwrap_or(1));
+        if vcpus > most {
+            return Err(Invalid::new(
+                "cpu.vcpus",
+                format!("is {vcpus}, but sockets × cores is {most}: raise cores or sockets"),
+            ));
+        }
+    }
+    if cpu
+        .limit
+        .is_some_and(|limit| !(0.0..=128.0).contains(&limit))
+    {
+        return Err(Invalid::new(
+            "cpu.limit",
+            "must be from 0 (unlimited) to 128",
+        ));
+    }
+    if cpu.numa_nodes.len() > 8 {
+        return Err(Invalid::new("cpu.numaNodes", "can be at most eight"));
+    }
+    Ok(())
+}
+
+fn memory(intent: &GuestIntent) -> Result<(), Invalid> {
+    let memory = &intent.hardware.memory;
+    if let Some(size) = memory.size
+        && size.as_mib() < 16
+    {
+        return Err(Invalid::new("memory", "must be at least 16 MiB"));
+    }
+    if let (Some(balloon), Some(size)) = (memory.balloon, memory.size)
+        && balloon > size
+    {
+        return Err(Invalid::new(
+            "memory.balloon",
+            format!("{balloon} is more than memory {size}"),
+        ));
+    }
+    let hotplug = intent.hardware.hotplug.as_deref().unwrap_or_default();
+    if hotplug.contains(&Hotplug::Memory) {
+        if intent.hardware.cpu.numa != Some(true) {
+            return Err(Invalid::new(
+                "hotplug",
+                "of memory needs cpu.numa: switch it on",
+            ));
+        }
+        if !intent.hardware.cpu.numa_nodes.is_empty() {
+            return Err(Invalid::new(
+                "hotplug",
+                "of memory excludes cpu.numaNodes: drop one of them",
+            ));
+        }
+    }
+    Ok(())
+}
+
+fn unique<'a>(field: &str, names: impl Iterator<Item = &'a str>) -> Result<(), Invalid> {
+    let mut seen = std::collections::BTreeSet::new();
+    for name in names {
+        if name.is_empty() {
+            return Err(Invalid::new(field, "must all have names"));
+        }
+        if !seen.insert(name) {
+            return Err(Invalid::new(
+                field,
+                format!("have two called '{name}': rename one"),
+            ));
+        }
+    }
+    Ok(())
+}

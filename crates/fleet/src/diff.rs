@@ -1,0 +1,244 @@
+//! The difference between the configuration a guest shall have and the one it has.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use base64::Engine as _;
+use pve::GuestConfig;
+
+use crate::{
+    Owner, Size,
+    desired::{Desired, DiskWant, Want},
+    facts::Drift,
+    mark,
+    prop::Prop,
+};
+
+/// What must change.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct Changes {
+    /// Keys to set.
+    pub(crate) set: BTreeMap<String, String>,
+    /// Keys to delete.
+    pub(crate) delete: BTreeSet<String>,
+    /// Disks to grow, by slot.
+    pub(crate) grow: BTreeMap<String, Size>,
+    /// A key that is set makes a volume, which takes PVE time.
+    pub(crate) allocates: bool,
+    /// What differs, for people.
+    pub(crate) drift: Vec<Drift>,
+    /// Disks that are larger than declared, which cannot be made smaller.
+    pub(crate) shrink: Vec<(String, Size, Size)>,
+}
+
+impl Changes {
+    /// Whether a call to the configuration is needed.
+    pub(crate) fn configures(&self) -> bool {
+        !self.set.is_empty() || !self.delete.is_empty()
+    }
+
+    /// Whether nothing must change.
+    pub(crate) fn is_empty(&self) -> bool {
+        !self.configures() && self.grow.is_empty()
+    }
+}
+
+/// Keys whose values are never shown.
+pub(crate) fn is_secret(key: &str) -> bool {
+    matches!(
+        key,
+        "cipassword" | "password" | "sshkeys" | "ssh-public-keys"
+    )
+}
+
+/// Compares.
+pub(crate) fn diff(want: &Desired, owner: &Owner, have: &GuestConfig) -> Changes {
+    let mut changes = Changes::default();
+    for (key, wish) in &want.keys {
+        one(&mut changes, key, wish, owner, have.get(key));
+    }
+    let mut delete = want.absent.clone();
+    if want.own_all_nics {
+        let declared = |key: &str| want.keys.contains_key(key);
+        delete.extend(
+            have.indexed("net")
+                .into_iter()
+                .map(|(n, _)| format!("net{n}"))
+                .filter(|key| !declared(key)),
+        );
+    }
+    if want.no_foreign_cloudinit {
+        for (key, value) in have.iter() {
+            if is_drive(key) && value.contains("cloudinit") && !want.keys.contains_key(key) {
+                delete.insert(key.to_owned());
+            }
+        }
+    }
+    for key in delete {
+        if let Some(found) = have.get(&key)
+            && !want.keys.contains_key(&key)
+        {
+            drift(&mut changes, &key, None, Some(found));
+            changes.delete.insert(key);
+        }
+    }
+    changes
+}
+
+fn is_drive(key: &str) -> bool {
+    key.parse::<crate::intent::DiskSlot>().is_ok()
+}
+
+fn drift(changes: &mut Changes, key: &str, declared: Option<&str>, found: Option<&str>) {
+    let shown = |text: &str| {
+        if is_secret(key) {
+            "(secret)".to_owned()
+        } else {
+            text.to_owned()
+        }
+    };
+    changes.drift.push(Drift {
+        key: key.to_owned(),
+        declared: declared.map(shown),
+        found: found.map(shown),
+    });
+}
+
+fn set(changes: &mut Changes, key: &str, value: String, found: Option<&str>) {
+    drift(changes, key, Some(&value), found);
+    changes.set.insert(key.to_owned(), value);
+}
+
+fn one(changes: &mut Changes, key: &str, wish: &Want, owner: &Owner, found: Option<&str>) {
+    match wish {
+        Want::Text(value) => {
+            if !found.is_some_and(|found| equal(value, found)) {
+                set(changes, key, value.clone(), found);
+            }
+        }
+        Want::Words(words) => {
+            let there: BTreeSet<String> = found
+                .unwrap_or_default()
+                .split([',', ';', ' '])
+                .filter(|word| !word.is_empty())
+                .map(str::to_lowercase)
+                .collect();
+            if &there != words {
+                let list: Vec<&str> = words.iter().map(String::as_str).collect();
+                if list.is_empty() {
+                    drift(changes, key, None, found);
+                    changes.delete.insert(key.to_owned());
+                } else {
+                    let separator = if key == "tags" { ";" } else { "," };
+                    set(changes, key, list.join(separator), found);
+                }
+            }
+        }
+        Want::Description(text) => {
+            let found_text = found.unwrap_or_default();
+            let ours = mark::owner_of(found_text).as_ref() == Some(owner);
+            let same = text
+                .as_ref()
+                .is_none_or(|text| mark::strip(text) == mark::strip(found_text));
+            if !ours || !same {
+                let text = text.clone().unwrap_or_else(|| mark::strip(found_text));
+                set(changes, key, mark::describe(&text, owner), found);
+            }
+        }
+        Want::Items(items) => {
+            let there = Prop::parse(key, found.unwrap_or_default());
+            if !items.satisfied_by(&there) || found.is_none() {
+                let merged = if key == "smbios1" {
+                    smbios(items, &there)
+                } else {
+                    items.over(&there)
+                };
+                set(changes, key, merged.print(key), found);
+            }
+        }
+        Want::Exactly(items) => {
+            let there = Prop::parse(key, found.unwrap_or_default());
+            let known = |name: &str| items.get(name).is_some() || CARRIED.contains(&name);
+            if !items.satisfied_by(&there) || !there.items().all(|(name, _)| known(name)) {
+                set(changes, key, items.print(key), found);
+            }
+        }
+        Want::Exists(value) => {
+            if found.is_none() {
+                changes.allocates |= value.contains(':');
+                set(changes, key, value.clone(), None);
+            }
+        }
+        Want::Disk(disk) => volume(changes, key, disk, found),
+    }
+}
+
+/// Items PVE itself adds to an interface.
+const CARRIED: &[&str] = &["firewall", "link_down"];
+
+fn volume(changes: &mut Changes, key: &str, want: &DiskWant, found: Option<&str>) {
+    let Some(text) = found else {
+        if let Some(make) = &want.make {
+            changes.allocates = true;
+            set(changes, key, make.clone(), None);
+            // An imported disk has its source's size and is grown in a call of its own.
+            if let Some(size) = want.size.filter(|_| make.contains("import-from=")) {
+                changes.grow.insert(key.to_owned(), size);
+            }
+        }
+        return;
+    };
+    let there = Prop::parse(key, text);
+    if !want.options.satisfied_by(&there) {
+        let mut merged = want.options.over(&there);
+        // The volume comes first, and its size is PVE's to say.
+        let file = if key == "rootfs" || key.starts_with("mp") {
+            "volume"
+        } else {
+            "file"
+        };
+        let mut value = Prop::default();
+        value.set(file, there.get(file).unwrap_or_default());
+        merged.remove(file);
+        set(changes, key, value.over(&merged).print(key), found);
+    }
+    let size = there.get("size").and_then(Size::from_pve);
+    if let (Some(wanted), Some(size)) = (want.size, size) {
+        if wanted > size {
+            changes.grow.insert(key.to_owned(), wanted);
+            drift(
+                changes,
+                key,
+                Some(&wanted.to_string()),
+                Some(&size.to_string()),
+            );
+        } else if wanted < size {
+            changes.shrink.push((key.to_owned(), size, wanted));
+        }
+    }
+}
+
+/// With `base64=1` every text of the string is encoded, also those we did not write.
+fn smbios(items: &Prop, there: &Prop) -> Prop {
+    let mut out = items.over(&Prop::default());
+    let encode = items.get("base64") == Some("1") && there.get("base64") != Some("1");
+    for (key, value) in there.items() {
+        if out.get(key).is_some() {
+            continue;
+        }
+        let value = if encode && key != "uuid" {
+            base64::engine::general_purpose::STANDARD.encode(value)
+        } else {
+            value.to_owned()
+        };
+        out.set(key, value);
+    }
+    out
+}
+
+fn equal(a: &str, b: &str) -> bool {
+    let (a, b) = (a.trim_end(), b.trim_end());
+    a == b || matches!((a.parse::<f64>(), b.parse::<f64>()), (Ok(a), Ok(b)) if (a - b).abs() < 1e-9)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,176 @@
+use super::*;
+
+fn owner() -> Owner {
+    Owner::new("me").unwrap()
+}
+
+fn desired(keys: &[(&str, Want)]) -> Desired {
+    Desired {
+        keys: keys
+            .iter()
+            .map(|(k, w)| ((*k).to_owned(), w.clone()))
+            .collect(),
+        ..Desired::default()
+    }
+}
+
+fn config(pairs: &[(&str, &str)]) -> GuestConfig {
+    pairs
+        .iter()
+        .map(|(k, v)| ((*k).to_owned(), (*v).to_owned()))
+        .collect()
+}
+
+fn text(value: &str) -> Want {
+    Want::Text(value.to_owned())
+}
+
+#[test]
+fn spelling_defaults_and_order_are_no_difference() {
+    let want = desired(&[
+        ("cores", text("2")),
+        ("cpulimit", text("0.5")),
+        ("tags", Want::Words(["a".to_owned(), "b".to_owned()].into())),
+        ("agent", Want::Items(Prop::parse("agent", "1"))),
+        ("description", Want::Description(Some("hello".to_owned()))),
+    ]);
+    let have = config(&[
+        ("cores", "2"),
+        ("cpulimit", "0.50"),
+        ("tags", "b;a"),
+        ("agent", "enabled=1,fstrim_cloned_disks=1"),
+        ("description", "hello\n\n<!-- oxmox owner=me -->\n"),
+        ("ostype", "l26"),
+    ]);
+    assert!(diff(&want, &owner(), &have).is_empty());
+}
+
+#[test]
+fn only_owned_items_of_a_disk_are_changed_and_its_volume_is_kept() {
+    let options = Prop::parse("scsi0", "discard=on,ssd=1");
+    let want = desired(&[(
+        "scsi0",
+        Want::Disk(DiskWant {
+            make: None,
+            size: None,
+            options,
+        }),
+    )]);
+    let have = config(&[(
+        "scsi0",
+        "local:100/vm-100-disk-0.raw,cache=writeback,size=8G",
+    )]);
+    let changes = diff(&want, &owner(), &have);
+    assert_eq!(
+        changes.set["scsi0"],
+        "local:100/vm-100-disk-0.raw,discard=on,ssd=1,cache=writeback,size=8G"
+    );
+    assert!(!changes.allocates);
+}
+
+#[test]
+fn disks_grow_and_never_shrink() {
+    let disk = |gib| {
+        let want = DiskWant {
+            make: None,
+            size: Some(Size::gib(gib)),
+            options: Prop::default(),
+        };
+        desired(&[("scsi0", Want::Disk(want))])
+    };
+    let have = config(&[("scsi0", "l:vm-1-disk-0,size=10G")]);
+    assert_eq!(
+        diff(&disk(20), &owner(), &have).grow["scsi0"],
+        Size::gib(20)
+    );
+    assert!(diff(&disk(10), &owner(), &have).is_empty());
+    let smaller = diff(&disk(5), &owner(), &have);
+    assert!(smaller.is_empty());
+    assert_eq!(
+        smaller.shrink,
+        vec![("scsi0".to_owned(), Size::gib(10), Size::gib(5))]
+    );
+}
+
+#[test]
+fn a_missing_disk_is_made_and_an_imported_one_is_grown_afterwards() {
+    let make = Some("ceph:0,import-from=local:import/a.qcow2".to_owned());
+    let want = DiskWant {
+        make,
+        size: Some(Size::gib(20)),
+        options: Prop::default(),
+    };
+    let changes = diff(
+        &desired(&[("scsi0", Want::Disk(want))]),
+        &owner(),
+        &GuestConfig::new(),
+    );
+    assert!(changes.allocates);
+    assert_eq!(changes.grow["scsi0"], Size::gib(20));
+}
+
+#[test]
+fn another_interface_model_replaces_the_whole_string() {
+    let want = desired(&[(
+        "net0",
+        Want::Exactly(Prop::parse("net0", "virtio=02:00:00:00:00:01,bridge=vmbr0")),
+    )]);
+    let have = config(&[("net0", "e1000=02:00:00:00:00:01,bridge=vmbr0,tag=5")]);
+    assert_eq!(
+        diff(&want, &owner(), &have).set["net0"],
+        "virtio=02:00:00:00:00:01,bridge=vmbr0"
+    );
+    let same = config(&[("net0", "virtio=02:00:00:00:00:01,bridge=vmbr0,firewall=1")]);
+    assert!(diff(&want, &owner(), &same).is_empty());
+}
+
+#[test]
+fn undeclared_interfaces_and_foreign_cloud_init_drives_of_a_copy_go() {
+    let mut want = desired(&[(
+        "net0",
+        Want::Exactly(Prop::parse("net0", "virtio=X,bridge=b")),
+    )]);
+    want.own_all_nics = true;
+    want.no_foreign_cloudinit = true;
+    let have = config(&[
+        ("net0", "virtio=X,bridge=b"),
+        ("net1", "virtio=Y,bridge=b"),
+        ("ide0", "local:100/vm-100-cloudinit.qcow2,media=cdrom"),
+        ("scsi0", "local:100/vm-100-disk-0.raw"),
+    ]);
+    let changes = diff(&want, &owner(), &have);
+    assert_eq!(
+        changes.delete,
+        BTreeSet::from(["ide0".to_owned(), "net1".to_owned()])
+    );
+}
+
+#[test]
+fn the_mark_of_another_owner_is_replaced_and_the_text_is_kept() {
+    let want = desired(&[("description", Want::Description(None))]);
+    let have = config(&[("description", "notes\n\n<!-- oxmox owner=you -->")]);
+    let changes = diff(&want, &owner(), &have);
+    assert_eq!(
+        changes.set["description"],
+        "notes\n\n<!-- oxmox owner=me -->"
+    );
+}
+
+#[test]
+fn secrets_are_not_shown_as_drift() {
+    let want = desired(&[("cipassword", Want::Exists("geheim".to_owned()))]);
+    let changes = diff(&want, &owner(), &GuestConfig::new());
+    assert_eq!(changes.set["cipassword"], "geheim");
+    assert!(!format!("{:?}", changes.drift).contains("geheim"));
+}
+
+#[test]
+fn other_smbios_texts_are_encoded_when_ours_are() {
+    let want = desired(&[(
+        "smbios1",
+        Want::Items(Prop::parse("smbios1", "uuid=u,serial=eA==,base64=1")),
+    )]);
+    let have = config(&[("smbios1", "uuid=old,manufacturer=Acme")]);
+    let value = diff(&want, &owner(), &have).set["smbios1"].clone();
+    assert_eq!(value, "uuid=u,serial=eA==,base64=1,manufacturer=QWNtZQ==");
+}

@@ -1,0 +1,173 @@
+//! The steps from what is to what shall be.
+//!
+//! [`plan`] is a pure function of what is wanted and what is known. It lists every step that can be
+//! foreseen, in order; the executor does the first ones and plans again when it knows more. No step
+//! depends on a choice made while it is done.
+
+use std::time::Duration;
+
+use crate::{
+    Size, Waiting,
+    diff::Changes,
+    facts::PowerFact,
+    intent::{Management, Power, Update},
+    record::{Seed, SeedState, Stage},
+};
+
+/// One step.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// Write configuration.
+    Configure(Changes),
+    /// Grow a disk.
+    Grow {
+        slot: String,
+        size: Size,
+    },
+    Start,
+    /// Let it shut down; switch it off when it takes too long.
+    Shutdown(Duration),
+    Stop,
+    Pause,
+    Resume,
+    Suspend,
+    /// Shut down and start again, so that what is pending takes effect.
+    Reboot(Duration),
+    /// Ask the guest for its addresses.
+    AskGuest,
+    /// Take the first-boot image out of the drive.
+    EjectSeed,
+    /// Remove the first-boot image from its storage.
+    RemoveSeed,
+}
+
+/// What comes after the steps.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum After {
+    /// Nothing: all is well.
+    Settled,
+    /// Something must come from outside.
+    Wait(Waiting, String),
+}
+
+/// What is known about a guest that exists and is ours.
+#[derive(Debug, Clone)]
+pub(crate) struct Known<'a> {
+    pub(crate) stage: Stage,
+    /// What must change; `None` if what was written last is what is wanted.
+    pub(crate) changes: Option<&'a Changes>,
+    pub(crate) power: PowerFact,
+    pub(crate) lock: Option<&'a str>,
+    pub(crate) seed: Option<&'a Seed>,
+    /// The guest has answered since it was started, or need not.
+    pub(crate) answered: bool,
+    /// The guest has surely read its first-boot image.
+    pub(crate) read: bool,
+    /// Keys that wait for a restart.
+    pub(crate) pending: &'a [String],
+    /// A restart was asked for and not done.
+    pub(crate) restart: bool,
+    pub(crate) correct: bool,
+}
+
+/// What is wanted of the steps.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Wanted {
+    pub(crate) power: Power,
+    pub(crate) update: Update,
+    pub(crate) management: Management,
+    pub(crate) grace: Duration,
+    pub(crate) keep_seed: bool,
+}
+
+/// Lists the steps.
+pub(crate) fn plan(wanted: Wanted, known: &Known<'_>) -> (Vec<Step>, After) {
+    if wanted.management == Management::Observe {
+        return (Vec::new(), After::Settled);
+    }
+    if let Some(lock) = known.lock.filter(|lock| *lock != "suspended") {
+        let message = format!("the guest is locked ({lock})");
+        return (Vec::new(), After::Wait(Waiting::Locked, message));
+    }
+    let running = matches!(known.power, PowerFact::Running | PowerFact::Paused);
+    let mut steps = Vec::new();
+    change(wanted, known, running, &mut steps);
+    power(wanted, known, running, &mut steps);
+    let will_run = match wanted.power {
+        Power::On => true,
+        Power::Unmanaged { started } => running || (started && known.stage < Stage::Started),
+        _ => false,
+    };
+    if will_run && !known.answered {
+        steps.push(Step::AskGuest);
+    }
+    seed(wanted, known, &mut steps);
+    (steps, After::Settled)
+}
+
+fn change(wanted: Wanted, known: &Known<'_>, running: bool, steps: &mut Vec<Step>) {
+    let Some(changes) = known.changes else { return };
+    // Before the guest was complete for the first time there is no drift to tolerate.
+    let young = known.stage < Stage::Settled;
+    if !known.correct && !young {
+        return;
+    }
+    if running && wanted.update == Update::Staged && !young {
+        return;
+    }
+    if changes.configures() {
+        steps.push(Step::Configure(changes.clone()));
+    }
+    for (slot, size) in &changes.grow {
+        steps.push(Step::Grow {
+            slot: slot.clone(),
+            size: *size,
+        });
+    }
+}
+
+fn power(wanted: Wanted, known: &Known<'_>, running: bool, steps: &mut Vec<Step>) {
+    let first = known.stage < Stage::Started;
+    match (wanted.power, known.power) {
+        (Power::On, PowerFact::Stopped | PowerFact::Suspended) => steps.push(Step::Start),
+        (Power::Unmanaged { started: true }, PowerFact::Stopped) if first => {
+            steps.push(Step::Start);
+        }
+        (Power::On, PowerFact::Paused) => steps.push(Step::Resume),
+        (Power::Off, PowerFact::Running) => steps.push(Step::Shutdown(wanted.grace)),
+        (Power::Off | Power::HardOff, PowerFact::Paused) | (Power::HardOff, PowerFact::Running) => {
+            steps.push(Step::Stop);
+        }
+        (Power::Paused, PowerFact::Running) => steps.push(Step::Pause),
+        (Power::Paused, PowerFact::Stopped | PowerFact::Suspended) => {
+            steps.extend([Step::Start, Step::Pause]);
+        }
+        (Power::Suspended, PowerFact::Running) => steps.push(Step::Suspend),
+        (Power::Suspended, PowerFact::Paused) => steps.extend([Step::Resume, Step::Suspend]),
+        _ => {}
+    }
+    if running && matches!(wanted.power, Power::On) {
+        let pending = !known.pending.is_empty() && wanted.update == Update::RestartIfNeeded;
+        if known.restart || pending {
+            steps.push(Step::Reboot(wanted.grace));
+        }
+    }
+}
+
+fn seed(wanted: Wanted, known: &Known<'_>, steps: &mut Vec<Step>) {
+    let Some(seed) = known.seed else { return };
+    if wanted.keep_seed {
+        return;
+    }
+    match seed.state {
+        SeedState::Planned | SeedState::Removed => {}
+        SeedState::Uploaded if !known.read => {}
+        SeedState::Uploaded | SeedState::Consumed => {
+            steps.extend([Step::EjectSeed, Step::RemoveSeed]);
+        }
+        SeedState::Ejected => steps.push(Step::RemoveSeed),
+    }
+}
+
+#[cfg(test)]
+mod tests;

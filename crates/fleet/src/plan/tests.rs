@@ -1,0 +1,248 @@
+use super::*;
+
+fn known() -> Known<'static> {
+    Known {
+        stage: Stage::Settled,
+        changes: None,
+        power: PowerFact::Running,
+        lock: None,
+        seed: None,
+        answered: true,
+        read: true,
+        pending: &[],
+        restart: false,
+        correct: true,
+    }
+}
+
+fn wanted(power: Power) -> Wanted {
+    Wanted {
+        power,
+        update: Update::Live,
+        management: Management::Full,
+        grace: Duration::from_mins(1),
+        keep_seed: false,
+    }
+}
+
+fn change() -> Changes {
+    Changes {
+        set: [("cores".to_owned(), "4".to_owned())].into(),
+        ..Changes::default()
+    }
+}
+
+#[test]
+fn a_guest_at_rest_needs_nothing() {
+    assert_eq!(plan(wanted(Power::On), &known()), (vec![], After::Settled));
+    let off = Known {
+        power: PowerFact::Stopped,
+        ..known()
+    };
+    assert_eq!(plan(wanted(Power::Off), &off), (vec![], After::Settled));
+}
+
+#[test]
+fn a_new_guest_is_configured_grown_started_heard_and_cleaned_up_in_this_order() {
+    let mut changes = change();
+    changes.grow.insert("scsi0".to_owned(), Size::gib(40));
+    let seed = Seed {
+        volume: "v".to_owned(),
+        digest: String::new(),
+        state: SeedState::Uploaded,
+    };
+    let young = Known {
+        stage: Stage::Made,
+        changes: Some(&changes),
+        power: PowerFact::Stopped,
+        seed: Some(&seed),
+        answered: false,
+        read: true,
+        ..known()
+    };
+    let (steps, _) = plan(wanted(Power::On), &young);
+    assert_eq!(
+        steps,
+        vec![
+            Step::Configure(changes.clone()),
+            Step::Grow {
+                slot: "scsi0".to_owned(),
+                size: Size::gib(40)
+            },
+            Step::Start,
+            Step::AskGuest,
+            Step::EjectSeed,
+            Step::RemoveSeed,
+        ]
+    );
+}
+
+#[test]
+fn a_first_boot_image_stays_until_the_guest_has_read_it() {
+    let seed = Seed {
+        volume: "v".to_owned(),
+        digest: String::new(),
+        state: SeedState::Uploaded,
+    };
+    let unread = Known {
+        seed: Some(&seed),
+        read: false,
+        ..known()
+    };
+    assert_eq!(plan(wanted(Power::On), &unread).0, vec![]);
+    let keep = Wanted {
+        keep_seed: true,
+        ..wanted(Power::On)
+    };
+    assert_eq!(
+        plan(
+            keep,
+            &Known {
+                read: true,
+                ..unread
+            }
+        )
+        .0,
+        vec![]
+    );
+}
+
+#[test]
+fn staged_changes_wait_for_the_guest_to_be_off_and_live_ones_do_not() {
+    let changes = change();
+    let running = Known {
+        changes: Some(&changes),
+        ..known()
+    };
+    let staged = Wanted {
+        update: Update::Staged,
+        ..wanted(Power::On)
+    };
+    assert_eq!(plan(staged, &running).0, vec![]);
+    assert_eq!(
+        plan(wanted(Power::On), &running).0,
+        vec![Step::Configure(changes.clone())]
+    );
+    let off = Known {
+        power: PowerFact::Stopped,
+        ..running
+    };
+    assert_eq!(
+        plan(staged, &off).0,
+        vec![Step::Configure(changes.clone()), Step::Start]
+    );
+}
+
+#[test]
+fn a_restart_happens_only_when_the_policy_or_the_caller_says_so() {
+    let pending = ["cores".to_owned()];
+    let waiting = Known {
+        pending: &pending,
+        ..known()
+    };
+    assert_eq!(plan(wanted(Power::On), &waiting).0, vec![]);
+    let may = Wanted {
+        update: Update::RestartIfNeeded,
+        ..wanted(Power::On)
+    };
+    assert_eq!(
+        plan(may, &waiting).0,
+        vec![Step::Reboot(Duration::from_mins(1))]
+    );
+    let asked = Known {
+        restart: true,
+        ..known()
+    };
+    assert_eq!(
+        plan(wanted(Power::On), &asked).0,
+        vec![Step::Reboot(Duration::from_mins(1))]
+    );
+}
+
+#[test]
+fn a_locked_or_observed_guest_is_left_alone() {
+    let changes = change();
+    let locked = Known {
+        changes: Some(&changes),
+        lock: Some("backup"),
+        ..known()
+    };
+    let (steps, after) = plan(wanted(Power::Off), &locked);
+    assert!(steps.is_empty());
+    assert!(matches!(after, After::Wait(Waiting::Locked, _)));
+    let observed = Wanted {
+        management: Management::Observe,
+        ..wanted(Power::Off)
+    };
+    assert_eq!(
+        plan(
+            observed,
+            &Known {
+                lock: None,
+                ..locked
+            }
+        ),
+        (vec![], After::Settled)
+    );
+}
+
+#[test]
+fn drift_is_left_alone_when_it_is_only_to_be_reported() {
+    let changes = change();
+    let drifted = Known {
+        changes: Some(&changes),
+        correct: false,
+        ..known()
+    };
+    assert_eq!(plan(wanted(Power::On), &drifted).0, vec![]);
+    let young = Known {
+        stage: Stage::Made,
+        ..drifted
+    };
+    assert_eq!(
+        plan(wanted(Power::On), &young).0,
+        vec![Step::Configure(changes.clone())]
+    );
+}
+
+#[test]
+fn every_power_wish_is_reached_from_every_state() {
+    let after = |step: &Step, from: PowerFact| match step {
+        Step::Start | Step::Resume | Step::Reboot(_) => PowerFact::Running,
+        Step::Shutdown(_) | Step::Stop => PowerFact::Stopped,
+        Step::Pause => PowerFact::Paused,
+        Step::Suspend => PowerFact::Suspended,
+        _ => from,
+    };
+    let goals = [
+        (Power::On, vec![PowerFact::Running]),
+        (Power::Off, vec![PowerFact::Stopped, PowerFact::Suspended]),
+        (
+            Power::HardOff,
+            vec![PowerFact::Stopped, PowerFact::Suspended],
+        ),
+        (Power::Paused, vec![PowerFact::Paused]),
+        (
+            Power::Suspended,
+            vec![PowerFact::Suspended, PowerFact::Stopped],
+        ),
+    ];
+    for (power, reached) in goals {
+        for from in [
+            PowerFact::Running,
+            PowerFact::Stopped,
+            PowerFact::Paused,
+            PowerFact::Suspended,
+        ] {
+            let (steps, _) = plan(
+                wanted(power),
+                &Known {
+                    power: from,
+                    ..known()
+                },
+            );
+            let end = steps.iter().fold(from, |state, step| after(step, state));
+            assert!(reached.contains(&end), "{power:?} from {from:?}: {steps:?}");
+        }
+    }
+}

@@ -1,0 +1,170 @@
+//! A cluster as `/cluster/resources` shows it: one look at everything, up to ten seconds old.
+
+use std::collections::BTreeMap;
+
+use pve::GuestKind;
+use tokio::time::Instant;
+
+use crate::{
+    NodeName, Size, StorageId, Vmid,
+    facts::{ClusterFacts, NodeFacts, PowerFact, Space, StorageFacts, TemplateFacts},
+};
+
+/// One look at a cluster.
+#[derive(Debug, Clone)]
+pub(crate) struct View {
+    /// When the question was asked: what was done after that may not be in it.
+    pub(crate) asked: Instant,
+    pub(crate) guests: BTreeMap<Vmid, GuestRow>,
+    pub(crate) nodes: BTreeMap<NodeName, NodeRow>,
+    pub(crate) storages: BTreeMap<(StorageId, NodeName), StorageRow>,
+}
+
+/// A guest in a view.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct GuestRow {
+    pub(crate) node: NodeName,
+    pub(crate) kind: GuestKind,
+    pub(crate) power: PowerFact,
+    pub(crate) name: String,
+    pub(crate) template: bool,
+    pub(crate) uptime: u64,
+    pub(crate) cpus: f64,
+    pub(crate) memory: Size,
+    pub(crate) memory_used: Size,
+    pub(crate) lock: Option<String>,
+    pub(crate) tags: Vec<String>,
+    pub(crate) pool: Option<String>,
+    pub(crate) ha: Option<String>,
+}
+
+impl GuestRow {
+    /// Whether something an owner would want to hear of has changed since `before`.
+    pub(crate) fn differs(&self, before: &GuestRow) -> bool {
+        self.node != before.node
+            || self.power != before.power
+            || self.name != before.name
+            || self.template != before.template
+            || self.lock != before.lock
+            || self.tags != before.tags
+            || self.pool != before.pool
+            || self.ha != before.ha
+            || self.memory != before.memory
+            || (self.cpus - before.cpus).abs() > f64::EPSILON
+            || self.uptime < before.uptime
+    }
+}
+
+/// A node in a view.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct NodeRow {
+    pub(crate) online: bool,
+    pub(crate) cpus: f64,
+    pub(crate) cpu_used: f64,
+    pub(crate) memory: Size,
+    pub(crate) memory_used: Size,
+    pub(crate) ha: Option<String>,
+}
+
+/// A storage on one node in a view.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct StorageRow {
+    pub(crate) available: bool,
+    pub(crate) shared: bool,
+    pub(crate) kind: String,
+    pub(crate) content: Vec<String>,
+    pub(crate) space: Space,
+}
+
+impl StorageRow {
+    pub(crate) fn holds(&self, content: &str) -> bool {
+        self.available && self.content.iter().any(|c| c == content)
+    }
+}
+
+impl View {
+    /// Whether every node is there, so that what is missing from the view may really be missing.
+    pub(crate) fn node_online(&self, node: &NodeName) -> bool {
+        self.nodes.get(node).is_some_and(|row| row.online)
+    }
+
+    /// A storage as one node sees it.
+    pub(crate) fn storage(&self, storage: &StorageId, node: &NodeName) -> Option<&StorageRow> {
+        self.storages.get(&(storage.clone(), node.clone()))
+    }
+
+    /// The storages of a node that may hold some content, shared ones first.
+    pub(crate) fn storages_for(
+        &self,
+        content: &str,
+        node: &NodeName,
+    ) -> Vec<(&StorageId, &StorageRow)> {
+        let mut found: Vec<_> = self
+            .storages
+            .iter()
+            .filter(|((_, on), row)| on == node && row.holds(content))
+            .map(|((id, _), row)| (id, row))
+            .collect();
+        found.sort_by_key(|(id, row)| (!row.shared, id.as_str().to_owned()));
+        found
+    }
+
+    /// The templates among the guests.
+    pub(crate) fn templates(&self) -> impl Iterator<Item = (Vmid, &GuestRow)> {
+        self.guests
+            .iter()
+            .filter(|(_, row)| row.template)
+            .map(|(vmid, row)| (*vmid, row))
+    }
+
+    /// The part of the cluster's facts that a view can tell.
+    pub(crate) fn facts(&self) -> ClusterFacts {
+        let mut facts = ClusterFacts {
+            reachable: true,
+            guests: self.guests.len(),
+            ..ClusterFacts::default()
+        };
+        for (name, row) in &self.nodes {
+            facts.nodes.insert(
+                name.clone(),
+                NodeFacts {
+                    online: row.online,
+                    cpus: row.cpus,
+                    cpu_used: row.cpu_used,
+                    memory: row.memory,
+                    memory_used: row.memory_used,
+                    guests: self
+                        .guests
+                        .values()
+                        .filter(|guest| &guest.node == name)
+                        .count(),
+                    ha: row.ha.clone(),
+                },
+            );
+        }
+        for ((storage, node), row) in &self.storages {
+            let entry = facts
+                .storages
+                .entry(storage.clone())
+                .or_insert_with(|| StorageFacts {
+                    kind: row.kind.clone(),
+                    shared: row.shared,
+                    content: row.content.clone(),
+                    nodes: BTreeMap::new(),
+                });
+            if row.available {
+                entry.nodes.insert(node.clone(), row.space);
+            }
+        }
+        facts.templates = self
+            .templates()
+            .map(|(vmid, row)| TemplateFacts {
+                vmid,
+                name: row.name.clone(),
+                node: row.node.clone(),
+                tags: row.tags.clone(),
+            })
+            .collect();
+        facts
+    }
+}
