@@ -1,0 +1,235 @@
+//! One PVE cluster as the fleet knows it: the client, the last view, and what is remembered of each
+//! guest between two calls.
+//!
+//! Everything here can be lost: it makes calls cheap, never possible. What must survive is in the
+//! caller's record and in PVE.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use pve::{GuestConfig, Release};
+use tokio::{sync::Notify, time::Instant};
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    NodeName, Owner, Upid, Vmid,
+    facts::{ClusterFacts, NicFacts, PowerFact},
+    fleet::Options,
+    gate::{End, Gate, Key},
+    place::Hold,
+    record::{InFlight, StepKind},
+    tasks::{Standing, Tasks},
+    view::{GuestRow, View},
+    wakes::Wakes,
+};
+
+/// A connected cluster.
+pub(crate) struct Cluster {
+    pub(crate) client: pve::Client,
+    pub(crate) options: Options,
+    pub(crate) wakes: Wakes,
+    /// Tells the watcher that there is something new to wait for.
+    pub(crate) poke: Notify,
+    pub(crate) stop: CancellationToken,
+    pub(crate) published: tokio::sync::watch::Sender<Arc<ClusterFacts>>,
+    state: Mutex<State>,
+}
+
+/// What is known and remembered.
+#[derive(Default)]
+pub(crate) struct State {
+    pub(crate) view: Option<Arc<View>>,
+    /// Why the cluster does not answer, while it does not.
+    pub(crate) problem: Option<pve::Error>,
+    pub(crate) release: Option<Release>,
+    pub(crate) facts: ClusterFacts,
+    pub(crate) tasks: Tasks,
+    pub(crate) gate: Gate,
+    pub(crate) guests: BTreeMap<Owner, Memory>,
+    pub(crate) owners: BTreeMap<Vmid, Owner>,
+    pub(crate) holds: BTreeMap<Vmid, Hold>,
+    /// VMIDs that turned out to be somebody else's although no view shows them.
+    pub(crate) taken: BTreeMap<Vmid, Instant>,
+    pub(crate) sources: BTreeMap<Vmid, (Arc<GuestConfig>, Instant)>,
+    pub(crate) sockets: BTreeMap<NodeName, u32>,
+    pub(crate) timers: BTreeMap<Owner, Instant>,
+    /// How long guests usually take until they answer.
+    pub(crate) boot: Option<Duration>,
+    pub(crate) refresh: bool,
+    /// Whose configuration was read last to look for drift.
+    pub(crate) audited: Option<Owner>,
+    /// Owners that wait for the cluster itself.
+    pub(crate) stranded: std::collections::BTreeSet<Owner>,
+}
+
+/// What is remembered of one guest.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Memory {
+    pub(crate) vmid: Option<Vmid>,
+    /// Its configuration, as read or as we left it.
+    pub(crate) model: Option<Arc<GuestConfig>>,
+    /// What the end of a task told about its power, and when.
+    pub(crate) power: Option<(PowerFact, Instant)>,
+    /// Where the end of a task left it, and when.
+    pub(crate) node: Option<(NodeName, Instant)>,
+    /// Until when its identity need not be read again.
+    pub(crate) verified: Option<Instant>,
+    /// The identity was chosen here and nothing was done with it yet.
+    pub(crate) fresh: bool,
+    /// Something about it changed that the view cannot explain.
+    pub(crate) doubt: bool,
+    pub(crate) guest: GuestMemory,
+    pub(crate) failures: u32,
+    pub(crate) why: Option<String>,
+    pub(crate) drift: Vec<crate::facts::Drift>,
+    pub(crate) made: Option<Instant>,
+    /// Where the copy under way is being made.
+    pub(crate) making_on: Option<NodeName>,
+    /// The disk that is being grown, and to what size.
+    pub(crate) growing: Option<(String, crate::Size)>,
+    /// Its removal was seen to end well.
+    pub(crate) destroyed: bool,
+}
+
+/// What the guest itself has told.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct GuestMemory {
+    /// When it was started, as far as we know.
+    pub(crate) booted: Option<Instant>,
+    /// When to ask it next.
+    pub(crate) next: Option<Instant>,
+    pub(crate) answered: bool,
+    pub(crate) nics: Vec<NicFacts>,
+}
+
+impl Cluster {
+    pub(crate) fn new(client: pve::Client, options: Options, wakes: Wakes) -> Arc<Self> {
+        Arc::new(Self {
+            client,
+            options,
+            wakes,
+            poke: Notify::new(),
+            stop: CancellationToken::new(),
+            published: tokio::sync::watch::Sender::new(Arc::new(ClusterFacts::default())),
+            state: Mutex::default(),
+        })
+    }
+
+    /// The state. Never held across an await.
+    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The last view.
+    pub(crate) fn view(&self) -> Option<Arc<View>> {
+        self.state().view.clone()
+    }
+
+    /// A guest's row in the last view.
+    pub(crate) fn row(&self, vmid: Vmid) -> Option<GuestRow> {
+        self.state().view.as_ref()?.guests.get(&vmid).cloned()
+    }
+
+    /// Reads and changes what is remembered of a guest.
+    pub(crate) fn memory<T>(&self, owner: &Owner, change: impl FnOnce(&mut Memory) -> T) -> T {
+        change(self.state().guests.entry(owner.clone()).or_default())
+    }
+
+    /// Ties a VMID to its owner, so that changes of the guest wake it.
+    pub(crate) fn track(&self, owner: &Owner, vmid: Vmid) {
+        let mut state = self.state();
+        let memory = state.guests.entry(owner.clone()).or_default();
+        if memory.vmid != Some(vmid) {
+            let old = memory.vmid.replace(vmid);
+            if let Some(old) = old {
+                state.owners.remove(&old);
+                state.holds.remove(&old);
+            }
+        }
+        state.owners.insert(vmid, owner.clone());
+    }
+
+    /// Forgets everything about an owner.
+    pub(crate) fn forget(&self, owner: &Owner) {
+        let now = Instant::now();
+        let mut state = self.state();
+        if let Some(memory) = state.guests.remove(owner)
+            && let Some(vmid) = memory.vmid
+        {
+            state.owners.remove(&vmid);
+            state.holds.remove(&vmid);
+        }
+        state.tasks.forget(owner);
+        state.timers.remove(owner);
+        state.stranded.remove(owner);
+        let next = state.gate.forget(owner, now);
+        drop(state);
+        self.wake(&next);
+    }
+
+    pub(crate) fn wake(&self, owners: &[Owner]) {
+        for owner in owners {
+            self.wakes.wake(owner);
+        }
+    }
+
+    /// Wakes the owner at a time, at the latest.
+    pub(crate) fn remind(&self, owner: &Owner, after: Duration) {
+        let at = Instant::now() + after;
+        let mut state = self.state();
+        let timer = state.timers.entry(owner.clone()).or_insert(at);
+        *timer = (*timer).min(at);
+        drop(state);
+        self.poke.notify_one();
+    }
+
+    /// Takes note of a task that was started just now.
+    pub(crate) fn started(&self, owner: &Owner, step: StepKind, upid: &Upid) -> InFlight {
+        self.state()
+            .tasks
+            .note(upid, owner, step, Instant::now(), true);
+        self.poke.notify_one();
+        InFlight {
+            step,
+            upid: upid.clone(),
+        }
+    }
+
+    /// Where a task stands; one that was never heard of is taken note of.
+    pub(crate) fn standing(&self, owner: &Owner, task: &InFlight) -> Standing {
+        let mut state = self.state();
+        if let Some(standing) = state.tasks.standing(&task.upid) {
+            return standing;
+        }
+        state
+            .tasks
+            .note(&task.upid, owner, task.step, Instant::now(), false);
+        state.gate.count(
+            owner,
+            vec![Key::Cluster, Key::Node(task.upid.node().clone())],
+        );
+        drop(state);
+        self.poke.notify_one();
+        Standing::Flying
+    }
+
+    /// Asks for room for work.
+    pub(crate) fn enter(&self, owner: &Owner, keys: Vec<Key>) -> bool {
+        self.state().gate.enter(owner, keys, Instant::now())
+    }
+
+    /// Gives the room back.
+    pub(crate) fn exit(&self, owner: &Owner, end: End) {
+        let next = self.state().gate.exit(owner, end, Instant::now());
+        self.wake(&next);
+    }
+
+    /// Asks the watcher to look now rather than at its next round.
+    pub(crate) fn refresh(&self) {
+        self.state().refresh = true;
+        self.poke.notify_one();
+    }
+}

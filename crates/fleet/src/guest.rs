@@ -1,0 +1,377 @@
+//! Keeping one guest: a pass of one call.
+//!
+//! A pass takes what the caller remembers, settles the tasks that have ended meanwhile, compares and
+//! does the next steps until one of them must be waited for. It holds nothing when it returns.
+
+mod choose;
+mod configure;
+mod exist;
+mod look;
+mod make;
+mod ready;
+mod remove;
+mod settle;
+mod source;
+
+use std::{sync::Arc, time::Duration};
+
+use pve::GuestKind;
+use tokio::time::Instant;
+
+use crate::{
+    Event, Failure, GuestFacts, GuestIntent, GuestProgress, GuestRecord, NodeName, Outcome,
+    PowerFact, Vmid, Waiting,
+    cluster::{Cluster, Memory},
+    desired,
+    facts::{DiskFacts, NicFacts},
+    prop::Prop,
+    record::{Identity, StepKind},
+    trouble::{self, Trouble},
+    view::View,
+};
+
+/// A pass that ends here ends like this.
+pub(crate) type Flow<T> = Result<T, Outcome>;
+
+/// One call for one guest.
+pub(crate) struct Pass<'a> {
+    pub(crate) cluster: &'a Arc<Cluster>,
+    pub(crate) intent: &'a GuestIntent,
+    pub(crate) record: GuestRecord,
+    pub(crate) events: Vec<Event>,
+}
+
+/// Keeps a guest as declared.
+pub(crate) async fn keep(
+    cluster: &Arc<Cluster>,
+    intent: &GuestIntent,
+    record: &GuestRecord,
+) -> GuestProgress {
+    let mut pass = Pass::new(cluster, intent, record);
+    let outcome = match Box::pin(pass.keep()).await {
+        Ok(outcome) | Err(outcome) => outcome,
+    };
+    pass.finish(outcome)
+}
+
+/// Removes a guest as its policy says.
+pub(crate) async fn remove(
+    cluster: &Arc<Cluster>,
+    intent: &GuestIntent,
+    record: &GuestRecord,
+) -> GuestProgress {
+    let mut pass = Pass::new(cluster, intent, record);
+    let outcome = match Box::pin(pass.remove()).await {
+        Ok(outcome) | Err(outcome) => outcome,
+    };
+    if outcome == Outcome::Gone {
+        let facts = pass.facts();
+        cluster.forget(&intent.owner);
+        return GuestProgress {
+            record: pass.record,
+            outcome,
+            facts,
+            events: pass.events,
+        };
+    }
+    pass.finish(outcome)
+}
+
+/// The answer when the cluster is not connected.
+pub(crate) fn not_connected(intent: &GuestIntent, record: &GuestRecord) -> GuestProgress {
+    let retry = Duration::from_secs(30);
+    let message = format!("PVE cluster '{}' is not connected", intent.cluster);
+    GuestProgress {
+        record: record.clone(),
+        outcome: Outcome::Waiting {
+            what: Waiting::Cluster,
+            message,
+            retry,
+        },
+        facts: GuestFacts {
+            vmid: record.identity.as_ref().map(|identity| identity.vmid),
+            ..GuestFacts::default()
+        },
+        events: Vec::new(),
+    }
+}
+
+impl<'a> Pass<'a> {
+    fn new(cluster: &'a Arc<Cluster>, intent: &'a GuestIntent, record: &GuestRecord) -> Self {
+        Self {
+            cluster,
+            intent,
+            record: record.clone(),
+            events: Vec::new(),
+        }
+    }
+
+    async fn keep(&mut self) -> Flow<Outcome> {
+        desired::validate(self.intent, self.cluster.options.root)
+            .map_err(|invalid| failed(Failure::Invalid, invalid.to_string()))?;
+        let view = self.view()?;
+        if let Some(identity) = &self.record.identity {
+            self.cluster.track(&self.intent.owner, identity.vmid);
+        }
+        self.settle_tasks()?;
+        let Some(identity) = self.record.identity.clone() else {
+            return self.choose(&view).await;
+        };
+        self.exist(&view, identity).await
+    }
+
+    /// The last view, or why there is none.
+    pub(crate) fn view(&mut self) -> Flow<Arc<View>> {
+        let (view, problem) = {
+            let state = self.cluster.state();
+            (state.view.clone(), state.problem.clone())
+        };
+        match (view, problem) {
+            (Some(view), None) => Ok(view),
+            (_, Some(error)) => {
+                self.cluster
+                    .state()
+                    .stranded
+                    .insert(self.intent.owner.clone());
+                let what = match trouble::judge(&error) {
+                    Trouble::Wait(what) => what,
+                    _ => Waiting::Unreachable,
+                };
+                Err(Outcome::Waiting {
+                    what,
+                    message: format!("PVE does not answer: {}", trouble::line(&error)),
+                    retry: Duration::from_secs(10),
+                })
+            }
+            (None, None) => {
+                self.cluster
+                    .state()
+                    .stranded
+                    .insert(self.intent.owner.clone());
+                Err(Outcome::Waiting {
+                    what: Waiting::Cluster,
+                    message: "the cluster has not been looked at yet".to_owned(),
+                    retry: Duration::from_secs(10),
+                })
+            }
+        }
+    }
+
+    pub(crate) fn kind(&self) -> GuestKind {
+        if self.intent.is_container() {
+            GuestKind::Lxc
+        } else {
+            GuestKind::Qemu
+        }
+    }
+
+    /// The client's handle of the guest on a node.
+    pub(crate) fn handle(&self, node: &NodeName, vmid: Vmid) -> pve::Guest {
+        let node = self.cluster.client.node(node);
+        match self.kind() {
+            GuestKind::Qemu => (*node.qemu(vmid)).clone(),
+            GuestKind::Lxc => (*node.lxc(vmid)).clone(),
+        }
+    }
+
+    pub(crate) fn memory<T>(&self, change: impl FnOnce(&mut Memory) -> T) -> T {
+        self.cluster.memory(&self.intent.owner, change)
+    }
+
+    pub(crate) fn event(&mut self, reason: &'static str, message: impl Into<String>) {
+        self.events.push(Event::normal(reason, message));
+    }
+
+    pub(crate) fn warn(&mut self, reason: &'static str, message: impl Into<String>) {
+        self.events.push(Event::warning(reason, message));
+    }
+
+    /// Waits, and makes sure that the owner is woken.
+    pub(crate) fn wait(
+        &mut self,
+        what: Waiting,
+        message: impl Into<String>,
+        retry: Duration,
+    ) -> Outcome {
+        self.cluster.remind(&self.intent.owner, retry);
+        Outcome::Waiting {
+            what,
+            message: message.into(),
+            retry,
+        }
+    }
+
+    /// What an error of a call or of a task means here.
+    pub(crate) fn trouble(&mut self, doing: &str, error: &pve::Error) -> Outcome {
+        let failures = self.memory(|memory| {
+            memory.failures += 1;
+            memory.failures
+        });
+        let text = format!("{doing}: {}", trouble::line(error));
+        match trouble::judge(error) {
+            Trouble::Never(why) => {
+                self.warn("Failed", text.clone());
+                failed(why, text)
+            }
+            Trouble::Verify => {
+                self.memory(|memory| {
+                    memory.model = None;
+                    memory.verified = None;
+                    memory.fresh = false;
+                });
+                self.cluster.refresh();
+                self.wait(Waiting::Error, text, trouble::backoff(failures))
+            }
+            Trouble::Wait(what) => {
+                if what == Waiting::Unreachable {
+                    self.cluster
+                        .state()
+                        .stranded
+                        .insert(self.intent.owner.clone());
+                }
+                if failures == 1 || failures.is_power_of_two() {
+                    self.warn(what.as_str(), text.clone());
+                }
+                self.wait(what, text, trouble::backoff(failures))
+            }
+        }
+    }
+
+    fn finish(self, outcome: Outcome) -> GuestProgress {
+        let facts = self.facts();
+        GuestProgress {
+            record: self.record,
+            outcome,
+            facts,
+            events: self.events,
+        }
+    }
+
+    /// Everything known by now.
+    pub(crate) fn facts(&self) -> GuestFacts {
+        let memory = self.memory(|memory| memory.clone());
+        let mut facts = GuestFacts {
+            pending: self.record.pending.clone(),
+            drift: memory.drift.clone(),
+            placement: memory.why.clone(),
+            ..GuestFacts::default()
+        };
+        let Some(identity) = &self.record.identity else {
+            return facts;
+        };
+        facts.vmid = Some(identity.vmid);
+        facts.uuid = Some(identity.uuid);
+        if let Some(row) = self.cluster.row(identity.vmid) {
+            facts.node = Some(row.node.clone());
+            facts.name = Some(row.name.clone());
+            facts.uptime = (row.uptime > 0).then_some(row.uptime);
+            facts.cpus = Some(row.cpus);
+            facts.memory = Some(row.memory);
+            facts.memory_used = Some(row.memory_used);
+            facts.tags.clone_from(&row.tags);
+            facts.lock.clone_from(&row.lock);
+            facts.pool.clone_from(&row.pool);
+            facts.ha.clone_from(&row.ha);
+        }
+        facts.power = self.power(identity.vmid, &memory);
+        if let Some((node, _)) = self.newer_node(&memory) {
+            facts.node = Some(node);
+        }
+        facts.agent = memory.guest.answered;
+        facts.nics = nics(identity, &memory);
+        if let Some(model) = &memory.model {
+            facts.disks = disks(identity, model);
+        }
+        facts
+    }
+
+    /// The power state: what a task's end told, until the view can know better.
+    pub(crate) fn power(&self, vmid: Vmid, memory: &Memory) -> PowerFact {
+        let state = self.cluster.state();
+        let view = state.view.as_ref();
+        let row = view.and_then(|view| view.guests.get(&vmid));
+        match (&memory.power, view) {
+            (Some((power, at)), Some(view)) if view.asked < *at + LAG => *power,
+            (Some((power, _)), None) => *power,
+            _ => row.map_or(PowerFact::Unknown, |row| row.power),
+        }
+    }
+
+    /// The node a task's end told of, while it is newer than the view.
+    pub(crate) fn newer_node(&self, memory: &Memory) -> Option<(NodeName, Instant)> {
+        let asked = self.cluster.view().map(|view| view.asked);
+        memory
+            .node
+            .clone()
+            .filter(|(_, at)| asked.is_none_or(|asked| asked < *at + LAG))
+    }
+}
+
+/// How long a view may still show what was before.
+pub(crate) const LAG: Duration = Duration::from_secs(12);
+
+fn nics(identity: &Identity, memory: &Memory) -> Vec<NicFacts> {
+    let mut nics: Vec<_> = identity.nics.iter().collect();
+    nics.sort_by_key(|(_, nic)| nic.index);
+    let mut facts: Vec<NicFacts> = nics
+        .into_iter()
+        .map(|(name, nic)| {
+            let seen = memory.guest.nics.iter().find(|seen| seen.mac == nic.mac);
+            NicFacts {
+                name: name.clone(),
+                device: seen.and_then(|seen| seen.device.clone()),
+                mac: nic.mac,
+                addresses: seen.map(|seen| seen.addresses.clone()).unwrap_or_default(),
+            }
+        })
+        .collect();
+    for seen in &memory.guest.nics {
+        if !facts.iter().any(|nic| nic.mac == seen.mac) {
+            facts.push(seen.clone());
+        }
+    }
+    facts
+}
+
+fn disks(identity: &Identity, model: &pve::GuestConfig) -> Vec<DiskFacts> {
+    model
+        .iter()
+        .filter(|(key, value)| {
+            (key.parse::<crate::intent::DiskSlot>().is_ok() || *key == "rootfs")
+                && !value.contains("media=cdrom")
+        })
+        .map(|(key, value)| {
+            let prop = Prop::parse(key, value);
+            DiskFacts {
+                name: identity
+                    .disks
+                    .iter()
+                    .find(|(_, s)| s.to_string() == key)
+                    .map(|(n, _)| n.clone()),
+                slot: key.to_owned(),
+                volume: prop
+                    .get("file")
+                    .or(prop.get("volume"))
+                    .unwrap_or_default()
+                    .to_owned(),
+                size: prop.get("size").and_then(crate::Size::from_pve),
+            }
+        })
+        .collect()
+}
+
+/// It can never work like this.
+pub(crate) fn failed(why: Failure, message: impl Into<String>) -> Outcome {
+    Outcome::Failed {
+        why,
+        message: message.into(),
+    }
+}
+
+/// Something is being done.
+pub(crate) fn working(step: StepKind, message: impl Into<String>) -> Outcome {
+    Outcome::Working {
+        step,
+        message: message.into(),
+    }
+}

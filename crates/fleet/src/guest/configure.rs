@@ -1,0 +1,362 @@
+//! Changing a guest's configuration and power.
+
+use std::{future::Future, sync::Arc};
+
+use pve::{ConfigChange, GuestConfig, GuestKind};
+use tokio::time::Instant;
+
+use super::{Flow, Pass, failed, settle::doing, working};
+use crate::{
+    NodeName, Outcome, PowerFact, Size, Upid, Waiting,
+    desired::SEED_SLOT,
+    diff::Changes,
+    gate::{End, Key},
+    intent::{Bus, DiskSlot},
+    record::{Identity, NicIdentity, SeedState, Stage, StepKind},
+    view::View,
+};
+
+impl Pass<'_> {
+    /// Writes configuration. On a running guest, learns what stays pending.
+    pub(super) async fn configure(
+        &mut self,
+        view: &View,
+        identity: &Identity,
+        node: &NodeName,
+        power: PowerFact,
+        changes: Changes,
+    ) -> Flow<Option<Outcome>> {
+        let running = matches!(power, PowerFact::Running | PowerFact::Paused);
+        let keys: Vec<String> = changes.set.keys().chain(&changes.delete).cloned().collect();
+        let change = ConfigChange {
+            set: changes.set.clone().into_iter().collect::<GuestConfig>(),
+            delete: changes.delete.iter().cloned().collect(),
+            ..ConfigChange::default()
+        };
+        if changes.allocates && self.kind() == GuestKind::Qemu {
+            let qemu = self.cluster.client.node(node).qemu(identity.vmid);
+            return match qemu.configure_in_task(&change, None).await {
+                Ok(Some(upid)) => {
+                    let task = self
+                        .cluster
+                        .started(&self.intent.owner, StepKind::Configure, &upid);
+                    self.record.in_flight.push(task);
+                    Ok(Some(working(
+                        StepKind::Configure,
+                        format!("writing {}", keys.join(", ")),
+                    )))
+                }
+                Ok(None) => {
+                    self.memory(|memory| memory.model = None);
+                    Ok(None)
+                }
+                Err(error) => Err(self.node_trouble(node, "configuring the guest", &error)),
+            };
+        }
+        match self.handle(node, identity.vmid).configure(&change).await {
+            Ok(()) => {}
+            Err(pve::Error::Hotplug { errors }) => {
+                let list: Vec<String> = errors
+                    .iter()
+                    .map(|(key, text)| format!("{key}: {}", text.trim()))
+                    .collect();
+                self.warn(
+                    "Pending",
+                    format!("waits for a restart: {}", list.join("; ")),
+                );
+            }
+            Err(error) => return Err(self.node_trouble(node, "configuring the guest", &error)),
+        }
+        if self.record.stage >= Stage::Settled {
+            self.event("Configured", format!("changed {}", keys.join(", ")));
+        }
+        self.wrote(view, identity, &changes)?;
+        if running {
+            self.read_pending(identity, node).await?;
+        }
+        Ok(None)
+    }
+
+    /// Remembers what was written, so that it need not be read.
+    fn wrote(&mut self, view: &View, identity: &Identity, changes: &Changes) -> Flow<()> {
+        self.memory(|memory| {
+            let Some(model) = memory.model.take() else {
+                return;
+            };
+            let mut model = (*model).clone();
+            model.extend(changes.set.clone());
+            for key in &changes.delete {
+                model.remove(key);
+            }
+            memory.model = Some(Arc::new(model));
+            memory.drift.clear();
+        });
+        self.record.stage = self.record.stage.max(Stage::Configured);
+        if changes.grow.is_empty() {
+            self.record.applied = Some(self.desired(view, identity)?.digest());
+        }
+        Ok(())
+    }
+
+    async fn read_pending(&mut self, identity: &Identity, node: &NodeName) -> Flow<()> {
+        match self.handle(node, identity.vmid).pending().await {
+            Ok(values) => {
+                let pending: Vec<String> = values
+                    .into_iter()
+                    .filter(pve::api::guest::PendingValue::is_pending)
+                    .map(|v| v.key)
+                    .collect();
+                if !pending.is_empty() && pending != self.record.pending {
+                    self.event(
+                        "RestartRequired",
+                        format!("waiting for a restart: {}", pending.join(", ")),
+                    );
+                }
+                self.record.pending = pending;
+                Ok(())
+            }
+            Err(error) => Err(self.node_trouble(node, "reading what is pending", &error)),
+        }
+    }
+
+    pub(super) async fn grow(
+        &mut self,
+        identity: &Identity,
+        node: &NodeName,
+        slot: &str,
+        size: Size,
+    ) -> Flow<Option<Outcome>> {
+        let to = size.to_pve();
+        let node_handle = self.cluster.client.node(node);
+        let sent = match self.kind() {
+            GuestKind::Qemu => {
+                node_handle
+                    .qemu(identity.vmid)
+                    .resize(slot, &to, None)
+                    .await
+            }
+            GuestKind::Lxc => node_handle
+                .lxc(identity.vmid)
+                .resize(slot, &to, None)
+                .await
+                .map(Some),
+        };
+        match sent {
+            Ok(Some(upid)) => {
+                self.event("Growing", format!("growing {slot} to {size}"));
+                let task = self
+                    .cluster
+                    .started(&self.intent.owner, StepKind::Resize, &upid);
+                self.record.in_flight.push(task);
+                self.memory(|memory| memory.growing = Some((slot.to_owned(), size)));
+                Ok(Some(working(
+                    StepKind::Resize,
+                    format!("growing {slot} to {size}"),
+                )))
+            }
+            Ok(None) => Ok(None),
+            Err(error) => Err(self.node_trouble(node, "growing a disk", &error)),
+        }
+    }
+
+    /// Sends a change of power and lets its task be watched.
+    pub(super) async fn power_step(
+        &mut self,
+        node: &NodeName,
+        step: StepKind,
+        call: impl Future<Output = pve::Result<Upid>>,
+    ) -> Flow<Option<Outcome>> {
+        let keys = vec![Key::Cluster, Key::Node(node.clone())];
+        if !self.cluster.enter(&self.intent.owner, keys) {
+            let message = format!("in line for {}", doing(step));
+            let retry = std::time::Duration::from_mins(1);
+            return Ok(Some(Outcome::Waiting {
+                what: Waiting::Turn,
+                message,
+                retry,
+            }));
+        }
+        match call.await {
+            Ok(upid) => {
+                let task = self.cluster.started(&self.intent.owner, step, &upid);
+                self.record.in_flight.push(task);
+                Ok(Some(working(step, doing(step))))
+            }
+            Err(error) => {
+                self.cluster.exit(&self.intent.owner, End::Other);
+                // Somebody else was faster: look again rather than complain.
+                if matches!(
+                    error,
+                    pve::Error::NotRunning { .. } | pve::Error::Running { .. }
+                ) {
+                    self.memory(|memory| memory.power = None);
+                    self.cluster.refresh();
+                }
+                Err(self.node_trouble(node, doing(step), &error))
+            }
+        }
+    }
+
+    pub(super) async fn pause(
+        &mut self,
+        identity: &Identity,
+        node: &NodeName,
+        pause: bool,
+    ) -> Flow<Option<Outcome>> {
+        let guest = self.handle(node, identity.vmid);
+        let sent = if pause {
+            guest.suspend().await
+        } else {
+            guest.resume().await
+        };
+        match sent {
+            Ok(_) => {
+                let now = Instant::now();
+                let power = if pause {
+                    PowerFact::Paused
+                } else {
+                    PowerFact::Running
+                };
+                self.memory(|memory| memory.power = Some((power, now)));
+                Ok(None)
+            }
+            Err(error) => Err(self.node_trouble(node, "pausing or resuming the guest", &error)),
+        }
+    }
+
+    /// Takes the first-boot image out of its drive.
+    pub(super) async fn eject_seed(
+        &mut self,
+        identity: &Identity,
+        node: &NodeName,
+    ) -> Flow<Option<Outcome>> {
+        let set = GuestConfig::new().with(SEED_SLOT, "none,media=cdrom");
+        match self
+            .handle(node, identity.vmid)
+            .configure(&ConfigChange::set(set))
+            .await
+        {
+            Ok(()) => {
+                self.seed_state(SeedState::Ejected);
+                self.memory(|memory| {
+                    if let Some(model) = memory.model.take() {
+                        let mut model = (*model).clone();
+                        model.set(SEED_SLOT, "none,media=cdrom");
+                        memory.model = Some(Arc::new(model));
+                    }
+                });
+                Ok(None)
+            }
+            Err(error) => Err(self.node_trouble(node, "ejecting the first-boot image", &error)),
+        }
+    }
+
+    /// Removes the first-boot image from its storage.
+    pub(super) async fn remove_seed(&mut self, node: &NodeName) -> Flow<Option<Outcome>> {
+        let Some(seed) = self.record.seed.clone() else {
+            return Ok(None);
+        };
+        let Ok(volume) = pve::VolumeId::new(seed.volume.clone()) else {
+            return Ok(None);
+        };
+        let storage = self.cluster.client.node(node).storage(&volume.storage());
+        // A few seconds are enough for a small file; then no task needs to be watched.
+        match storage.delete_volume(&volume, Some(5)).await {
+            Ok(None) => {
+                self.seed_state(SeedState::Removed);
+                Ok(None)
+            }
+            Ok(Some(upid)) => {
+                let task = self
+                    .cluster
+                    .started(&self.intent.owner, StepKind::RemoveSeed, &upid);
+                self.record.in_flight.push(task);
+                Ok(Some(working(
+                    StepKind::RemoveSeed,
+                    doing(StepKind::RemoveSeed),
+                )))
+            }
+            Err(error) if error.is_not_found() => {
+                self.seed_state(SeedState::Removed);
+                Ok(None)
+            }
+            Err(error) => Err(self.node_trouble(node, "removing the first-boot image", &error)),
+        }
+    }
+
+    pub(super) fn seed_state(&mut self, state: SeedState) {
+        if let Some(seed) = &mut self.record.seed {
+            seed.state = state;
+        }
+    }
+
+    /// Gives disks and interfaces that are new in the intent their places, to be stored first.
+    pub(super) async fn extend_identity(&mut self, identity: &Identity) -> Flow<Identity> {
+        let container = self.kind() == GuestKind::Lxc;
+        let new_nics = self
+            .intent
+            .nics
+            .iter()
+            .any(|nic| !identity.nics.contains_key(&nic.name));
+        let new_disks = !container
+            && self
+                .intent
+                .disks
+                .iter()
+                .any(|disk| !identity.disks.contains_key(&disk.name));
+        if !new_nics && !new_disks {
+            return Ok(identity.clone());
+        }
+        let (model, _) = self.ours(identity).await?;
+        let mut identity = identity.clone();
+        for nic in &self.intent.nics {
+            if identity.nics.contains_key(&nic.name) {
+                continue;
+            }
+            let used = |index: u8| {
+                identity.nics.values().any(|nic| nic.index == index)
+                    || model.get(&format!("net{index}")).is_some()
+            };
+            let Some(index) = (0..32).find(|index| !used(*index)) else {
+                return Err(failed(
+                    crate::Failure::Invalid,
+                    "networks: a guest has at most 32",
+                ));
+            };
+            let seed = format!("{}/{}", self.intent.owner, identity.uuid);
+            let mac = nic
+                .mac
+                .unwrap_or_else(|| super::choose::derive_mac(&seed, &nic.name));
+            identity
+                .nics
+                .insert(nic.name.clone(), NicIdentity { index, mac });
+        }
+        for disk in &self.intent.disks {
+            if container || identity.disks.contains_key(&disk.name) {
+                continue;
+            }
+            let used = |slot: &DiskSlot| {
+                identity.disks.values().any(|used| used == slot)
+                    || model.get(&slot.to_string()).is_some()
+                    || (slot.bus == Bus::Ide && matches!(slot.index, 0 | 2))
+            };
+            let free = (0..disk.bus.slots())
+                .map(|index| DiskSlot {
+                    bus: disk.bus,
+                    index,
+                })
+                .find(|s| !used(s));
+            let Some(slot) = disk.slot.or(free) else {
+                let text = format!(
+                    "disks[{}]: the {} bus is full",
+                    disk.name,
+                    disk.bus.as_str()
+                );
+                return Err(failed(crate::Failure::Invalid, text));
+            };
+            identity.disks.insert(disk.name.clone(), slot);
+        }
+        self.record.identity = Some(identity);
+        Err(Outcome::Persist)
+    }
+}

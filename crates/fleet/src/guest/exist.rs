@@ -1,0 +1,339 @@
+//! A guest that has an identity: find it, compare it, do the next steps.
+
+use std::{sync::Arc, time::Duration};
+
+use pve::{GuestConfig, GuestKind};
+use tokio::time::Instant;
+
+use super::{Flow, LAG, Pass, failed, look::Sight, working};
+use crate::{
+    Failure, NodeName, Outcome, PowerFact, Waiting,
+    diff::{self, Changes},
+    intent::{Loss, Management, Power, Readiness},
+    plan::{self, After, Known, Step, Wanted},
+    prop::Prop,
+    record::{Identity, SeedState, Stage, StepKind},
+    view::View,
+};
+
+/// How long an identity that was read is believed while the guest is seen all the time.
+const TRUSTED: Duration = Duration::from_mins(10);
+/// After so long a guest without an agent has surely read its first-boot image.
+const SURELY_READ: u64 = 300;
+
+impl Pass<'_> {
+    pub(super) async fn exist(&mut self, view: &View, identity: Identity) -> Flow<Outcome> {
+        if self.record.stage < Stage::Made {
+            if self.memory(|memory| memory.fresh) {
+                return self.make(view, &identity).await;
+            }
+            match self.look(&identity).await? {
+                Sight::Ours(config, node) => {
+                    if let Some(lock) = config
+                        .lock()
+                        .filter(|lock| matches!(*lock, "clone" | "create" | "import"))
+                    {
+                        let message = format!("the guest is being made ({lock})");
+                        self.memory(|memory| memory.model = None);
+                        self.cluster
+                            .remind(&self.intent.owner, Duration::from_secs(2));
+                        return Ok(working(StepKind::Clone, message));
+                    }
+                    let now = Instant::now();
+                    self.record.stage = Stage::Made;
+                    self.memory(|memory| {
+                        memory.made = Some(now);
+                        memory.node = Some((node, now));
+                        if memory.power.is_none() {
+                            memory.power = None;
+                        }
+                    });
+                    self.event("Found", "the guest that was begun is there");
+                }
+                Sight::Foreign(why) => return Ok(self.choose_again(&why)),
+                Sight::Absent => {
+                    self.memory(|memory| memory.fresh = true);
+                    return self.make(view, &identity).await;
+                }
+            }
+        }
+        let (node, power) = self.presence(view, &identity).await?;
+        self.keep_as_declared(view, &identity, &node, power).await
+    }
+
+    /// Where the guest is and whether it runs; or what its absence means.
+    async fn presence(&mut self, view: &View, identity: &Identity) -> Flow<(NodeName, PowerFact)> {
+        let memory = self.memory(|memory| memory.clone());
+        let recent = memory.made.is_some_and(|made| view.asked < made + LAG);
+        if !recent && !view.guests.contains_key(&identity.vmid) {
+            match self.look(identity).await? {
+                Sight::Ours(_, node) => return Ok((node, self.power(identity.vmid, &memory))),
+                Sight::Absent => return Err(self.lost(identity, "was removed behind our back")),
+                Sight::Foreign(why) => {
+                    return Err(self.lost(
+                        identity,
+                        &format!("was removed and its VMID given away: {why}"),
+                    ));
+                }
+            }
+        }
+        let node = self.node_of(identity);
+        if view.nodes.contains_key(&node) && !view.node_online(&node) {
+            self.cluster
+                .state()
+                .stranded
+                .insert(self.intent.owner.clone());
+            let message = format!("node {node} is down");
+            return Err(self.wait(Waiting::NodeDown, message, Duration::from_secs(30)));
+        }
+        let mut power = self.power(identity.vmid, &memory);
+        if power == PowerFact::Unknown && view.guests.contains_key(&identity.vmid) {
+            // PVE has not looked at it yet; ask at the source rather than guess.
+            power = match self.handle(&node, identity.vmid).status().await {
+                Ok(status) if status.is_running() => PowerFact::Running,
+                Ok(_) => PowerFact::Stopped,
+                Err(error) => {
+                    return Err(self.node_trouble(&node, "asking for the power state", &error));
+                }
+            };
+            let now = Instant::now();
+            self.memory(|memory| memory.power = Some((power, now)));
+        }
+        Ok((node, power))
+    }
+
+    fn lost(&mut self, identity: &Identity, how: &str) -> Outcome {
+        let text = format!("guest {} {how}", identity.vmid);
+        self.cluster.state().owners.remove(&identity.vmid);
+        self.memory(|memory| *memory = crate::cluster::Memory::default());
+        if self.intent.policy.loss == Loss::Recreate && !identity.adopted {
+            self.warn("GuestLost", format!("{text}; making it anew"));
+            self.record.identity = None;
+            self.record.stage = Stage::New;
+            self.record.attempts += 1;
+            self.record.applied = None;
+            self.record.pending.clear();
+            self.record.seed = None;
+            return Outcome::Persist;
+        }
+        self.warn("GuestLost", text.clone());
+        failed(Failure::Lost, text)
+    }
+
+    async fn keep_as_declared(
+        &mut self,
+        view: &View,
+        identity: &Identity,
+        node: &NodeName,
+        power: PowerFact,
+    ) -> Flow<Outcome> {
+        let identity = self.extend_identity(identity).await?;
+        let changes = self.changes(view, &identity).await?;
+        let memory = self.memory(|memory| memory.clone());
+        let row = view.guests.get(&identity.vmid);
+        let lock = row
+            .filter(|_| memory.made.is_none_or(|made| view.asked > made + LAG))
+            .and_then(|row| row.lock.clone());
+        let needs_answer = self.needs_answer(&memory);
+        let uptime = row.map_or(0, |row| row.uptime);
+        let known = Known {
+            stage: self.record.stage,
+            changes: changes.as_ref(),
+            power,
+            lock: lock.as_deref(),
+            seed: self.record.seed.as_ref(),
+            answered: memory.guest.answered || !needs_answer,
+            read: memory.guest.answered || (!needs_answer && uptime >= SURELY_READ),
+            pending: &self.record.pending,
+            restart: self.intent.restarts > self.record.restarts
+                && self.record.stage >= Stage::Started,
+            correct: self.intent.policy.correct_drift || self.record.applied.as_deref() != Some(""),
+        };
+        let wanted = Wanted {
+            power: self.intent.power,
+            update: self.intent.policy.update,
+            management: self.intent.policy.management,
+            grace: self.intent.policy.shutdown_timeout,
+            keep_seed: self.intent.init.as_ref().is_some_and(|init| init.keep),
+        };
+        let (steps, after) = plan::plan(wanted, &known);
+        for step in steps {
+            if let Some(outcome) = self.step(view, &identity, node, power, step).await? {
+                return Ok(outcome);
+            }
+        }
+        match after {
+            After::Wait(what, message) => Ok(self.wait(what, message, Duration::from_secs(5))),
+            After::Settled => Ok(self.settled(&identity, node, power)),
+        }
+    }
+
+    fn settled(&mut self, identity: &Identity, node: &NodeName, power: PowerFact) -> Outcome {
+        let stuck = match self.intent.power {
+            Power::On => power != PowerFact::Running,
+            Power::Off | Power::HardOff => {
+                !matches!(power, PowerFact::Stopped | PowerFact::Suspended)
+            }
+            _ => false,
+        };
+        if stuck
+            && self.intent.policy.management == Management::Full
+            && self.record.in_flight.is_empty()
+        {
+            // Guests under high availability change power some seconds after they were asked to.
+            return self.wait(
+                Waiting::Guest,
+                format!("the guest is {power:?}"),
+                Duration::from_secs(10),
+            );
+        }
+        let first = self.record.stage < Stage::Settled;
+        self.record.stage = self.record.stage.max(Stage::Settled);
+        self.record.restarts = self.record.restarts.max(self.intent.restarts);
+        self.memory(|memory| {
+            memory.failures = 0;
+            // What a guest at rest looks like need not be kept: ten thousand of them add up.
+            memory.model = None;
+        });
+        if self
+            .record
+            .seed
+            .as_ref()
+            .is_some_and(|seed| seed.state == SeedState::Uploaded)
+            && !self.intent.init.as_ref().is_some_and(|init| init.keep)
+        {
+            self.cluster
+                .remind(&self.intent.owner, Duration::from_secs(SURELY_READ));
+        }
+        if first {
+            self.event(
+                "Ready",
+                format!("guest {} on {node} is as declared", identity.vmid),
+            );
+        }
+        Outcome::Settled
+    }
+
+    /// Whether the guest itself must be heard before it counts as ready.
+    fn needs_answer(&self, memory: &crate::cluster::Memory) -> bool {
+        if self.intent.policy.readiness == Readiness::Running {
+            return false;
+        }
+        if self.kind() == GuestKind::Lxc {
+            return true;
+        }
+        if let Some(agent) = &self.intent.hardware.agent {
+            return agent.enabled;
+        }
+        // The source may have brought an agent along.
+        let text = memory.model.as_ref().and_then(|model| model.get("agent"));
+        text.is_some_and(|text| Prop::parse("agent", text).get("enabled") == Some("1"))
+    }
+
+    /// What must change in the configuration; `None` when what was written last is still wanted.
+    async fn changes(&mut self, view: &View, identity: &Identity) -> Flow<Option<Changes>> {
+        let want = self.desired(view, identity)?;
+        let digest = want.digest();
+        let doubt = self.memory(|memory| memory.doubt);
+        if self.record.applied.as_ref() == Some(&digest) && !doubt {
+            return Ok(None);
+        }
+        let known = self
+            .memory(|memory| memory.model.clone())
+            .filter(|_| !doubt);
+        let model: Arc<GuestConfig> = match known {
+            Some(model) => model,
+            None => self.ours(identity).await?.0,
+        };
+        let changes = diff::diff(&want, &self.intent.owner, &model);
+        if let Some((slot, has, wanted)) = changes.shrink.first() {
+            let text = format!(
+                "disk {slot} has {has} and cannot be made smaller: declare at least that instead of {wanted}"
+            );
+            return Err(failed(Failure::Invalid, text));
+        }
+        let settled = self.record.stage >= Stage::Settled;
+        let drift = if settled {
+            changes.drift.clone()
+        } else {
+            Vec::new()
+        };
+        self.memory(|memory| {
+            memory.doubt = false;
+            memory.drift = drift;
+        });
+        if changes.is_empty() {
+            self.record.stage = self.record.stage.max(Stage::Configured);
+            self.record.applied = Some(digest);
+            return Ok(None);
+        }
+        Ok(Some(changes))
+    }
+
+    /// Reads the guest; anything but our own ends the pass.
+    pub(super) async fn ours(&mut self, identity: &Identity) -> Flow<(Arc<GuestConfig>, NodeName)> {
+        match self.look(identity).await? {
+            Sight::Ours(config, node) => Ok((config, node)),
+            Sight::Absent => Err(self.lost(identity, "was removed behind our back")),
+            Sight::Foreign(why) => Err(self.lost(identity, &format!("is no longer ours: {why}"))),
+        }
+    }
+
+    /// Makes sure that the guest is ours before it is touched.
+    pub(super) async fn verify(&mut self, identity: &Identity) -> Flow<()> {
+        let now = Instant::now();
+        let fresh = self.memory(|memory| memory.verified.is_some_and(|at| now - at < TRUSTED));
+        if !fresh {
+            self.ours(identity).await?;
+        }
+        Ok(())
+    }
+
+    async fn step(
+        &mut self,
+        view: &View,
+        identity: &Identity,
+        node: &NodeName,
+        power: PowerFact,
+        step: Step,
+    ) -> Flow<Option<Outcome>> {
+        if !matches!(step, Step::AskGuest | Step::RemoveSeed) {
+            self.verify(identity).await?;
+        }
+        let guest = self.handle(node, identity.vmid);
+        match step {
+            Step::Configure(changes) => self.configure(view, identity, node, power, changes).await,
+            Step::Grow { slot, size } => self.grow(identity, node, &slot, size).await,
+            Step::Start => self.power_step(node, StepKind::Start, guest.start()).await,
+            Step::Shutdown(grace) => {
+                let timeout = u32::try_from(grace.as_secs()).ok();
+                let how = pve::api::guest::power::Shutdown {
+                    timeout,
+                    force_stop: true,
+                };
+                self.power_step(node, StepKind::Shutdown, guest.shutdown(how))
+                    .await
+            }
+            Step::Stop => {
+                let how = pve::api::guest::power::Stop::default();
+                self.power_step(node, StepKind::Stop, guest.stop(how)).await
+            }
+            Step::Reboot(grace) => {
+                let timeout = u32::try_from(grace.as_secs()).ok();
+                self.event("Restarting", "the guest is restarted");
+                self.power_step(node, StepKind::Reboot, guest.reboot(timeout))
+                    .await
+            }
+            Step::Pause => self.pause(identity, node, true).await,
+            Step::Resume => self.pause(identity, node, false).await,
+            Step::Suspend => {
+                let qemu = self.cluster.client.node(node).qemu(identity.vmid);
+                self.power_step(node, StepKind::Suspend, qemu.hibernate(None))
+                    .await
+            }
+            Step::AskGuest => self.ask_guest(identity, node).await,
+            Step::EjectSeed => self.eject_seed(identity, node).await,
+            Step::RemoveSeed => self.remove_seed(&identity.node).await,
+        }
+    }
+}

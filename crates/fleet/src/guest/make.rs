@@ -1,0 +1,490 @@
+//! Making a guest: one call that carries everything it can.
+//!
+//! A linked copy is a clone and a configuration call. A full copy on the template's own node is a single
+//! creation call that imports the template's disk and brings the whole configuration with it. Everything else
+//! (installer, image, empty, container, backup) is one creation call by nature.
+
+use bytes::Bytes;
+use pve::{
+    Clone as CloneParams, CreateLxc, CreateQemu, GuestConfig, GuestKind, PoolId,
+    api::storage::upload::Upload,
+};
+
+use super::{
+    Flow, Pass, failed,
+    source::{Original, root_disk, volumes},
+    working,
+};
+use crate::{
+    Failure, Outcome, StorageId, Waiting,
+    cloudinit::SeedFiles,
+    desired::{self, Context, Desired},
+    diff,
+    gate::{End, Key},
+    intent::{DiskRole, InitMode, Source},
+    mark,
+    place::Reach,
+    record::{Identity, SeedState, Stage, StepKind},
+    view::View,
+};
+
+impl Pass<'_> {
+    /// Sends what makes the guest.
+    pub(super) async fn make(&mut self, view: &View, identity: &Identity) -> Flow<Outcome> {
+        let originals = self.originals(view).await?;
+        let original = nearest(&originals, identity);
+        if matches!(self.intent.source, Source::Template { .. }) && original.is_none() {
+            let message = "the source is gone from where it was".to_owned();
+            return Err(self.wait(Waiting::Source, message, std::time::Duration::from_secs(15)));
+        }
+        if !self.enter(identity, original) {
+            let waiting = self.cluster.state().gate.waiting();
+            let message = format!("{waiting} in line for node, storage or template");
+            return Ok(Outcome::Waiting {
+                what: Waiting::Turn,
+                message,
+                retry: std::time::Duration::from_mins(1),
+            });
+        }
+        let made = self.send(view, identity, original.cloned()).await;
+        if made.is_err() && self.record.in_flight.is_empty() {
+            self.cluster.exit(&self.intent.owner, End::Other);
+        }
+        made
+    }
+
+    fn enter(&self, identity: &Identity, original: Option<&Original>) -> bool {
+        let node = original.map_or(&identity.node, |original| &original.site.node);
+        let mut keys = vec![Key::Cluster, Key::Node(node.clone())];
+        if let Some(original) = original {
+            keys.push(Key::Template(original.site.vmid));
+        }
+        let storage = self.root_storage().or_else(|| {
+            original
+                .and_then(|original| root_disk(&original.config))
+                .and_then(|root| root.storage)
+        });
+        keys.extend(storage.map(Key::Storage));
+        self.cluster.enter(&self.intent.owner, keys)
+    }
+
+    async fn send(
+        &mut self,
+        view: &View,
+        identity: &Identity,
+        original: Option<Original>,
+    ) -> Flow<Outcome> {
+        self.upload_seed(identity).await?;
+        self.record.stage = Stage::Making;
+        self.record.attempts += 1;
+        let fresh = self.memory(|memory| std::mem::replace(&mut memory.fresh, false));
+        let (step, message, sent) = match &original {
+            Some(original) => self.copy(view, identity, original).await?,
+            None => self.create(view, identity).await?,
+        };
+        match sent {
+            Ok(upid) => {
+                self.event("Creating", message.clone());
+                let task = self.cluster.started(&self.intent.owner, step, &upid);
+                self.record.in_flight.push(task);
+                Ok(working(step, message))
+            }
+            // Nothing had been sent under this VMID before, so what is there is not ours.
+            Err(error) if error.is_vmid_taken() && fresh => {
+                Err(self.choose_again(&error.to_string()))
+            }
+            Err(error) if error.is_vmid_taken() => Ok(Outcome::Persist),
+            Err(pve::Error::FeatureMissing { text }) if !self.record.full && self.may_be_full() => {
+                self.record.full = true;
+                self.warn(
+                    "LinkedCloneImpossible",
+                    format!("{text}; making a full copy instead"),
+                );
+                self.memory(|memory| memory.fresh = fresh);
+                Err(Outcome::Persist)
+            }
+            Err(error) => {
+                if crate::trouble::congested(&error) {
+                    self.cluster.exit(&self.intent.owner, End::Congested);
+                }
+                Err(self.trouble(&message, &error))
+            }
+        }
+    }
+
+    /// Uploads the first-boot image unless it is there.
+    pub(super) async fn upload_seed(&mut self, identity: &Identity) -> Flow<()> {
+        let Some(init) = self
+            .intent
+            .init
+            .as_ref()
+            .filter(|init| init.mode == InitMode::NoCloud)
+        else {
+            return Ok(());
+        };
+        let Some(seed) = self
+            .record
+            .seed
+            .clone()
+            .filter(|seed| seed.state == SeedState::Planned)
+        else {
+            return Ok(());
+        };
+        let files = SeedFiles::render(self.intent, init, identity)
+            .map_err(|error| failed(Failure::Invalid, format!("init: {error}")))?;
+        let image = files
+            .image()
+            .map_err(|error| failed(Failure::Invalid, format!("init: {error}")))?;
+        let (storage, file) = seed_place(&seed.volume);
+        let Some(storage) = storage else {
+            return Err(failed(
+                Failure::Invalid,
+                format!("'{}' is not a volume", seed.volume),
+            ));
+        };
+        let upload = Upload::iso(file, image.len() as u64);
+        let sent = self
+            .cluster
+            .client
+            .node(&identity.node)
+            .storage(&storage)
+            .upload_bytes(&upload, Bytes::from(image))
+            .await;
+        match sent {
+            Ok(upid) => {
+                if let Some(seed) = &mut self.record.seed {
+                    seed.digest = files.digest();
+                }
+                let task = self
+                    .cluster
+                    .started(&self.intent.owner, StepKind::UploadSeed, &upid);
+                self.record.in_flight.push(task);
+                Ok(())
+            }
+            Err(error) => {
+                Err(self.node_trouble(&identity.node, "uploading the first-boot image", &error))
+            }
+        }
+    }
+
+    async fn copy(
+        &mut self,
+        view: &View,
+        identity: &Identity,
+        original: &Original,
+    ) -> Flow<(StepKind, String, pve::Result<crate::Upid>)> {
+        let reach = reach(original, identity);
+        let linked = self.linked(original, reach);
+        let from = original.config.name().unwrap_or("template").to_owned();
+        let vmid = original.site.vmid;
+        if !linked && let Some(config) = self.one_call(view, identity, original, reach)? {
+            let message = format!(
+                "copying {from} ({vmid}) in full to {} as {}",
+                identity.node, identity.vmid
+            );
+            let mut create = CreateQemu::new(identity.vmid, config);
+            create.pool = self.pool()?;
+            let sent = self
+                .cluster
+                .client
+                .node(&identity.node)
+                .create_qemu(&create)
+                .await;
+            return Ok((StepKind::Create, message, sent));
+        }
+        let Source::Template { snapshot, .. } = &self.intent.source else {
+            return Err(failed(Failure::Invalid, "only a template can be copied"));
+        };
+        let mut params = CloneParams::new(identity.vmid);
+        params.name = Some(self.intent.name.clone());
+        let text = self.intent.options.description.clone().unwrap_or_default();
+        params.description = Some(mark::describe(&text, &self.intent.owner));
+        params.full = Some(!linked);
+        params.snapname.clone_from(snapshot);
+        params.pool = self.pool()?;
+        if !linked {
+            params.storage = self.root_storage().filter(|_| reach != Reach::Move);
+        }
+        if reach == Reach::Shared {
+            params.target = Some(identity.node.clone());
+        }
+        let made_on = if reach == Reach::Move {
+            &original.site.node
+        } else {
+            &identity.node
+        };
+        self.memory(|memory| memory.making_on = Some(made_on.clone()));
+        let how = if linked { "linked copy" } else { "full copy" };
+        let message = format!("{how} of {from} ({vmid}) on {made_on} as {}", identity.vmid);
+        let node = self.cluster.client.node(&original.site.node);
+        let sent = match self.kind() {
+            GuestKind::Qemu => node.qemu(vmid).clone_to(&params).await,
+            GuestKind::Lxc => node.lxc(vmid).clone_to(&params).await,
+        };
+        // The copy has its source's configuration, as far as it matters for what comes next.
+        let mut model = (*original.config).clone();
+        model.remove("template");
+        model.set("name", &self.intent.name);
+        model.set("description", mark::describe(&text, &self.intent.owner));
+        for key in ["smbios1", "vmgenid", "meta"] {
+            model.remove(key);
+        }
+        let nets: Vec<String> = model
+            .indexed("net")
+            .iter()
+            .map(|(n, _)| format!("net{n}"))
+            .collect();
+        for net in nets {
+            // Its hardware address is new and not known: any value that differs will do.
+            model.set(net, "virtio,bridge=?");
+        }
+        self.memory(|memory| memory.model = Some(std::sync::Arc::new(model)));
+        Ok((StepKind::Clone, message, sent))
+    }
+
+    /// The configuration of a full copy in one call, where that is possible.
+    fn one_call(
+        &mut self,
+        view: &View,
+        identity: &Identity,
+        original: &Original,
+        reach: Reach,
+    ) -> Flow<Option<GuestConfig>> {
+        let Source::Template { snapshot, .. } = &self.intent.source else {
+            return Ok(None);
+        };
+        // PVE imports only from guests on the same node, and only disks that nothing writes to.
+        if self.kind() != GuestKind::Qemu
+            || reach != Reach::Here
+            || snapshot.is_some()
+            || !original.template
+        {
+            return Ok(None);
+        }
+        let Some(root) = root_disk(&original.config) else {
+            return Ok(None);
+        };
+        if volumes(&original.config).len() != 1 {
+            return Ok(None);
+        }
+        let Some(storage) = self.root_storage().or(root.storage.clone()) else {
+            return Ok(None);
+        };
+        let want = self.desired(view, identity)?;
+        let mut base = (*original.config).clone();
+        let root_key = root.slot.to_string();
+        for key in [
+            "template",
+            "smbios1",
+            "vmgenid",
+            "meta",
+            "name",
+            "description",
+            "parent",
+            "lock",
+            "digest",
+        ] {
+            base.remove(key);
+        }
+        let drop: Vec<String> = base
+            .iter()
+            .filter(|(key, value)| {
+                key.starts_with("unused") || key.starts_with("net") || value.contains("media=cdrom")
+            })
+            .map(|(key, _)| key.to_owned())
+            .collect();
+        let keep_nics = !want.own_all_nics;
+        for key in drop {
+            if keep_nics && key.starts_with("net") {
+                // A copy needs an address of its own; PVE gives one when none is said.
+                let text = base.get(&key).unwrap_or_default().to_owned();
+                base.set(&key, without_mac(&key, &text));
+            } else {
+                base.remove(&key);
+            }
+        }
+        let changes = diff::diff(&want, &self.intent.owner, &base);
+        let disk = crate::prop::Prop::parse(
+            &root_key,
+            changes
+                .set
+                .get(&root_key)
+                .map_or_else(|| base.get(&root_key).unwrap_or_default(), String::as_str),
+        );
+        let mut config = base;
+        config.extend(changes.set);
+        for key in &changes.delete {
+            config.remove(key);
+        }
+        let mut value = crate::prop::Prop::default();
+        value.set("file", format!("{storage}:0"));
+        value.set("import-from", root.volume.clone());
+        let format = self
+            .intent
+            .disks
+            .iter()
+            .find(|d| d.role == DiskRole::Root)
+            .and_then(|d| d.format.clone());
+        value.maybe("format", format);
+        for (key, item) in disk.items() {
+            if !matches!(key, "file" | "size") {
+                value.set(key, item);
+            }
+        }
+        config.set(&root_key, value.print(&root_key));
+        Ok(Some(config))
+    }
+
+    async fn create(
+        &mut self,
+        view: &View,
+        identity: &Identity,
+    ) -> Flow<(StepKind, String, pve::Result<crate::Upid>)> {
+        let want = self.desired(view, identity)?;
+        let node = self.cluster.client.node(&identity.node);
+        let mut config: GuestConfig = diff::diff(&want, &self.intent.owner, &GuestConfig::new())
+            .set
+            .into_iter()
+            .collect();
+        let vmid = identity.vmid;
+        let on = &identity.node;
+        match (&self.intent.source, self.kind()) {
+            (Source::Backup { volume }, GuestKind::Qemu) => {
+                // A backup brings its own configuration; ours is written over it afterwards.
+                let mut own = GuestConfig::new();
+                own.set("name", &self.intent.name);
+                own.set("description", config.description().unwrap_or_default());
+                let mut create = CreateQemu::new(vmid, own);
+                create.archive = Some(volume.clone());
+                create.unique = true;
+                create.storage = self.root_storage();
+                create.pool = self.pool()?;
+                let message = format!("restoring {volume} on {on} as {vmid}");
+                Ok((StepKind::Restore, message, node.create_qemu(&create).await))
+            }
+            (_, GuestKind::Qemu) => {
+                let mut create = CreateQemu::new(vmid, config);
+                create.pool = self.pool()?;
+                let message = format!("creating {vmid} on {on}");
+                Ok((StepKind::Create, message, node.create_qemu(&create).await))
+            }
+            (source, GuestKind::Lxc) => {
+                let (template, restore) = match source {
+                    Source::ContainerTemplate { volume } => (volume.clone(), false),
+                    Source::Backup { volume } => (volume.clone(), true),
+                    _ => {
+                        let text = "source: a container is made from a container template, a backup or a container";
+                        return Err(failed(Failure::Invalid, text));
+                    }
+                };
+                if let Some(container) = &self.intent.container {
+                    if let Some(password) = container.password.as_ref().and_then(|p| p.as_text()) {
+                        config.set("password", password);
+                    }
+                    if !container.ssh_keys.is_empty() {
+                        config.set("ssh-public-keys", container.ssh_keys.join("\n"));
+                    }
+                }
+                let mut create = CreateLxc::new(vmid, template.clone(), config);
+                create.unprivileged = self
+                    .intent
+                    .container
+                    .as_ref()
+                    .is_none_or(|c| c.unprivileged);
+                create.restore = restore;
+                create.unique = restore;
+                create.storage = self.root_storage();
+                create.pool = self.pool()?;
+                let message = format!("creating container {vmid} on {on} from {template}");
+                Ok((StepKind::Create, message, node.create_lxc(&create).await))
+            }
+        }
+    }
+
+    fn pool(&mut self) -> Flow<Option<PoolId>> {
+        match &self.intent.options.pool {
+            None => Ok(None),
+            Some(pool) => PoolId::new(pool.clone())
+                .map(Some)
+                .map_err(|error| failed(Failure::Invalid, format!("pool: {error}"))),
+        }
+    }
+
+    /// The configuration the guest shall have.
+    pub(super) fn desired(&mut self, view: &View, identity: &Identity) -> Flow<Desired> {
+        let container = self.kind() == GuestKind::Lxc;
+        let content = if container { "rootdir" } else { "images" };
+        let storages = view.storages_for(content, &identity.node);
+        // Local storage first: a disk that names none is better off near its guest.
+        let default = self
+            .root_storage()
+            .or_else(|| {
+                storages
+                    .iter()
+                    .rev()
+                    .find(|(_, row)| !row.shared)
+                    .map(|(id, _)| (*id).clone())
+            })
+            .or_else(|| storages.first().map(|(id, _)| (*id).clone()));
+        let init_storage = self
+            .intent
+            .init
+            .as_ref()
+            .and_then(|init| init.storage.clone())
+            .or_else(|| default.clone());
+        let seed = self
+            .record
+            .seed
+            .as_ref()
+            .filter(|seed| seed.state < SeedState::Consumed)
+            .map(|seed| seed.volume.clone());
+        let context = Context {
+            seed: seed.as_deref(),
+            cloudinit_storage: init_storage.as_ref().map(StorageId::as_str),
+            default_storage: default.as_ref().map(StorageId::as_str),
+            from_scratch: !super::choose::is_copy(&self.intent.source) && !identity.adopted,
+            major: self
+                .cluster
+                .state()
+                .release
+                .map_or(9, |release| release.major),
+        };
+        let rendered = if container {
+            desired::container(self.intent, identity, context)
+        } else {
+            desired::virtual_machine(self.intent, identity, context)
+        };
+        rendered.map_err(|invalid| failed(Failure::Invalid, invalid.to_string()))
+    }
+}
+
+/// Storage and file name of a first-boot image.
+pub(super) fn seed_place(volume: &str) -> (Option<StorageId>, String) {
+    let (storage, path) = volume.split_once(':').unwrap_or_default();
+    let file = path.rsplit('/').next().unwrap_or_default().to_owned();
+    (StorageId::new(storage).ok(), file)
+}
+
+fn without_mac(key: &str, text: &str) -> String {
+    let prop = crate::prop::Prop::parse(key, text);
+    let mut out = crate::prop::Prop::default();
+    for (name, value) in prop.items() {
+        let mac = value.parse::<crate::intent::Mac>().is_ok();
+        out.set(name, if mac { "" } else { value });
+    }
+    out.print(key)
+}
+
+fn reach(original: &Original, identity: &Identity) -> Reach {
+    match (original.site.node == identity.node, original.site.shared) {
+        (true, _) => Reach::Here,
+        (false, true) => Reach::Shared,
+        (false, false) => Reach::Move,
+    }
+}
+
+fn nearest<'a>(originals: &'a [Original], identity: &Identity) -> Option<&'a Original> {
+    originals
+        .iter()
+        .min_by_key(|original| (reach(original, identity), original.site.vmid))
+}

@@ -1,0 +1,261 @@
+//! Taking a guest away.
+//!
+//! Before anything is removed, the guest's configuration is read and its mark compared: a VMID alone is
+//! nobody's. A node that is down, a missing right, an answer that was lost all mean waiting.
+
+use std::time::Duration;
+
+use pve::{ConfigChange, GuestConfig, api::guest::DeleteGuest, api::guest::power};
+
+use super::{Flow, Pass, look::Sight, settle::doing, working};
+use crate::{
+    NodeName, Outcome, PowerFact, Waiting,
+    desired::SEED_SLOT,
+    gate::{End, Key},
+    intent::{Deletion, Power},
+    mark,
+    record::{Identity, SeedState, Stage, StepKind},
+    tasks::Standing,
+};
+
+impl Pass<'_> {
+    pub(super) async fn remove(&mut self) -> Flow<Outcome> {
+        let Some(identity) = self.record.identity.clone() else {
+            // Nothing is ever done before an identity is stored.
+            return Ok(Outcome::Gone);
+        };
+        if self.intent.policy.protected && self.intent.policy.deletion == Deletion::Delete {
+            let text = "deletion is protected: switch the protection off to go on";
+            return Ok(self.wait(Waiting::Protected, text, Duration::from_mins(1)));
+        }
+        self.cluster.track(&self.intent.owner, identity.vmid);
+        let untouched = self.record.stage == Stage::New && self.memory(|memory| memory.fresh);
+        if untouched {
+            return Ok(Outcome::Gone);
+        }
+        self.view()?;
+        self.settle_removal()?;
+        if self.record.stage == Stage::Removing && self.memory(|memory| memory.destroyed) {
+            return self.clean_up(&identity).await;
+        }
+        let (config, node) = match self.look(&identity).await? {
+            Sight::Ours(config, node) => (config, node),
+            // The VMID is free, or another guest's by now: ours is gone.
+            Sight::Absent => return self.clean_up(&identity).await,
+            Sight::Foreign(why) => {
+                self.event(
+                    "Gone",
+                    format!("{why}; nothing of ours is left under this VMID"),
+                );
+                return self.clean_up(&identity).await;
+            }
+        };
+        if let Some(lock) = config.lock().filter(|lock| *lock != "suspended") {
+            let message = format!("the guest is locked ({lock})");
+            return Ok(self.wait(Waiting::Locked, message, Duration::from_secs(2)));
+        }
+        self.record.stage = Stage::Removing;
+        match self.intent.policy.deletion {
+            Deletion::Orphan => self.release(&identity, &node, &config).await,
+            Deletion::Retain => {
+                if let Some(outcome) = self.power_down(&identity, &node).await? {
+                    return Ok(outcome);
+                }
+                self.drop_seed(&identity, &node, &config).await
+            }
+            Deletion::Delete => {
+                if config.is_protected() {
+                    let text =
+                        "PVE protects the guest from removal: switch its protection off to go on";
+                    return Ok(self.wait(Waiting::Protected, text, Duration::from_mins(1)));
+                }
+                if let Some(outcome) = self.power_down(&identity, &node).await? {
+                    return Ok(outcome);
+                }
+                self.destroy(&identity, &node).await
+            }
+        }
+    }
+
+    /// Ends of tasks, seen by somebody who wants the guest gone.
+    fn settle_removal(&mut self) -> Flow<()> {
+        let mut flying = Vec::new();
+        for task in std::mem::take(&mut self.record.in_flight) {
+            match self.cluster.standing(&self.intent.owner, &task) {
+                Standing::Flying => flying.push(task),
+                Standing::Ended(end) => {
+                    self.cluster.state().tasks.settle(&task.upid);
+                    self.removal_ended(task.step, &task.upid, *end);
+                }
+            }
+        }
+        self.record.in_flight = flying;
+        match self.record.in_flight.first() {
+            Some(task) => Err(working(task.step, doing(task.step))),
+            None => Ok(()),
+        }
+    }
+
+    fn removal_ended(&mut self, step: StepKind, upid: &crate::Upid, end: crate::tasks::Ended) {
+        let now = tokio::time::Instant::now();
+        match (step, end) {
+            (StepKind::Destroy, Ok(_)) => {
+                self.memory(|memory| memory.destroyed = true);
+                self.event("Removed", "the guest and its disks are gone");
+            }
+            (StepKind::Shutdown | StepKind::Stop, Ok(_)) if !upid.kind().starts_with("ha") => {
+                self.memory(|memory| memory.power = Some((PowerFact::Stopped, now)));
+            }
+            (StepKind::UploadSeed, Ok(_)) => self.seed_state(SeedState::Uploaded),
+            (StepKind::RemoveSeed, Ok(_)) => self.seed_state(SeedState::Removed),
+            (_, Ok(_)) => {}
+            (step, Err(error)) => {
+                self.memory(|memory| {
+                    memory.power = None;
+                    memory.failures += 1;
+                });
+                self.warn("Retrying", format!("{}: {error}", doing(step)));
+            }
+        }
+    }
+
+    /// Shuts the guest down; comes back with nothing when it is off.
+    async fn power_down(&mut self, identity: &Identity, node: &NodeName) -> Flow<Option<Outcome>> {
+        let memory = self.memory(|memory| memory.clone());
+        let mut state = self.power(identity.vmid, &memory);
+        if state == PowerFact::Unknown {
+            state = match self.handle(node, identity.vmid).status().await {
+                Ok(status) if status.is_running() => PowerFact::Running,
+                Ok(_) => PowerFact::Stopped,
+                Err(error) => {
+                    return Err(self.node_trouble(node, "asking for the power state", &error));
+                }
+            };
+        }
+        let guest = self.handle(node, identity.vmid);
+        match state {
+            PowerFact::Stopped | PowerFact::Suspended => Ok(None),
+            PowerFact::Paused => {
+                self.power_step(node, StepKind::Stop, guest.stop(power::Stop::default()))
+                    .await
+            }
+            _ if self.intent.power == Power::HardOff
+                || self.intent.policy.shutdown_timeout.is_zero() =>
+            {
+                self.power_step(node, StepKind::Stop, guest.stop(power::Stop::default()))
+                    .await
+            }
+            _ => {
+                let timeout = u32::try_from(self.intent.policy.shutdown_timeout.as_secs()).ok();
+                let how = power::Shutdown {
+                    timeout,
+                    force_stop: true,
+                };
+                self.power_step(node, StepKind::Shutdown, guest.shutdown(how))
+                    .await
+            }
+        }
+    }
+
+    async fn destroy(&mut self, identity: &Identity, node: &NodeName) -> Flow<Outcome> {
+        let keys = vec![Key::Cluster, Key::Node(node.clone())];
+        if !self.cluster.enter(&self.intent.owner, keys) {
+            let retry = Duration::from_mins(1);
+            let message = "in line for removal".to_owned();
+            return Ok(Outcome::Waiting {
+                what: Waiting::Turn,
+                message,
+                retry,
+            });
+        }
+        let also = DeleteGuest {
+            purge: true,
+            ..DeleteGuest::default()
+        };
+        match self.handle(node, identity.vmid).delete(also).await {
+            Ok(upid) => {
+                self.event(
+                    "Removing",
+                    format!("removing guest {} from {node}", identity.vmid),
+                );
+                let task = self
+                    .cluster
+                    .started(&self.intent.owner, StepKind::Destroy, &upid);
+                self.record.in_flight.push(task);
+                Ok(working(StepKind::Destroy, doing(StepKind::Destroy)))
+            }
+            Err(error) => {
+                self.cluster.exit(&self.intent.owner, End::Other);
+                if matches!(error, pve::Error::Running { .. }) {
+                    // PVE sees the end of a guest a moment after its task has ended.
+                    let started = self.memory(|memory| {
+                        memory.failures += 1;
+                        if memory.failures > 5 {
+                            memory.power = None;
+                        }
+                        memory.failures
+                    });
+                    let retry = Duration::from_millis(500 * u64::from(started.min(10)));
+                    return Ok(self.wait(Waiting::Error, error.to_string(), retry));
+                }
+                Err(self.node_trouble(node, "removing the guest", &error))
+            }
+        }
+    }
+
+    /// Takes the mark off: the guest is nobody's from now on.
+    async fn release(
+        &mut self,
+        identity: &Identity,
+        node: &NodeName,
+        config: &GuestConfig,
+    ) -> Flow<Outcome> {
+        let text = mark::strip(config.description().unwrap_or_default());
+        let change = if text.is_empty() {
+            ConfigChange::delete(["description"])
+        } else {
+            ConfigChange::set(GuestConfig::new().with("description", text))
+        };
+        if config.description().is_some()
+            && let Err(error) = self.handle(node, identity.vmid).configure(&change).await
+        {
+            return Err(self.node_trouble(node, "releasing the guest", &error));
+        }
+        self.event(
+            "Released",
+            format!("guest {} stays and belongs to nobody", identity.vmid),
+        );
+        self.drop_seed(identity, node, config).await
+    }
+
+    /// Ejects the first-boot image of a guest that stays, then removes it.
+    async fn drop_seed(
+        &mut self,
+        identity: &Identity,
+        node: &NodeName,
+        config: &GuestConfig,
+    ) -> Flow<Outcome> {
+        if let Some(seed) = &self.record.seed
+            && config
+                .get(SEED_SLOT)
+                .is_some_and(|text| text.starts_with(&seed.volume))
+        {
+            self.eject_seed(identity, node).await?;
+        }
+        self.clean_up(identity).await
+    }
+
+    /// Removes what is left beside the guest.
+    async fn clean_up(&mut self, identity: &Identity) -> Flow<Outcome> {
+        if self
+            .record
+            .seed
+            .as_ref()
+            .is_some_and(|seed| seed.state != SeedState::Removed)
+            && let Some(outcome) = self.remove_seed(&identity.node).await?
+        {
+            return Ok(outcome);
+        }
+        Ok(Outcome::Gone)
+    }
+}

@@ -1,0 +1,210 @@
+//! Tasks that have ended since the last call.
+
+use tokio::time::Instant;
+
+use super::{Flow, Pass, working};
+use crate::{
+    Outcome, PowerFact,
+    record::{InFlight, SeedState, Stage, StepKind},
+    tasks::{Ended, Standing},
+};
+
+impl Pass<'_> {
+    /// Takes note of every end. Comes back only when nothing is under way any more.
+    pub(super) fn settle_tasks(&mut self) -> Flow<()> {
+        let mut ended = Vec::new();
+        for task in std::mem::take(&mut self.record.in_flight) {
+            match self.cluster.standing(&self.intent.owner, &task) {
+                Standing::Flying => self.record.in_flight.push(task),
+                Standing::Ended(end) => ended.push((task, *end)),
+            }
+        }
+        let mut trouble = None;
+        for (task, end) in ended {
+            self.cluster.state().tasks.settle(&task.upid);
+            if let Some(outcome) = self.ended(&task, end) {
+                trouble.get_or_insert(outcome);
+            }
+        }
+        if let Some(task) = self.record.in_flight.first() {
+            return Err(working(
+                task.step,
+                format!("{} ({})", doing(task.step), task.upid),
+            ));
+        }
+        trouble.map_or(Ok(()), Err)
+    }
+
+    fn ended(&mut self, task: &InFlight, end: Ended) -> Option<Outcome> {
+        let now = Instant::now();
+        // Tasks of guests under high availability only write a wish down.
+        let wish = task.upid.kind().starts_with("ha");
+        let error = match end {
+            Ok(_) => None,
+            // Somebody else was faster; what was wanted is so.
+            Err(pve::Error::Running { .. }) if task.step == StepKind::Start => None,
+            Err(pve::Error::NotRunning { .. })
+                if matches!(task.step, StepKind::Stop | StepKind::Shutdown) =>
+            {
+                None
+            }
+            Err(error) => Some(error),
+        };
+        if let Some(error) = error {
+            return Some(self.task_failed(task, &error));
+        }
+        self.memory(|memory| memory.failures = 0);
+        match task.step {
+            StepKind::Clone | StepKind::Create | StepKind::Restore => self.made(now),
+            StepKind::UploadSeed => {
+                if let Some(seed) = &mut self.record.seed {
+                    seed.state = seed.state.max(SeedState::Uploaded);
+                }
+            }
+            StepKind::RemoveSeed => {
+                if let Some(seed) = &mut self.record.seed {
+                    seed.state = SeedState::Removed;
+                }
+            }
+            StepKind::Start | StepKind::Reboot => {
+                self.record.stage = self.record.stage.max(Stage::Started);
+                if task.step == StepKind::Reboot {
+                    self.record.restarts = self.intent.restarts;
+                    // A restart takes what was pending; what it did not take, reading will show.
+                    self.record.pending.clear();
+                    self.memory(|memory| memory.doubt = true);
+                }
+                self.memory(|memory| {
+                    if !wish {
+                        memory.power = Some((PowerFact::Running, now));
+                        memory.guest.booted = Some(now);
+                    }
+                    memory.guest.answered = false;
+                    memory.guest.next = None;
+                });
+                self.event("Started", "the guest runs");
+            }
+            StepKind::Shutdown | StepKind::Stop => {
+                self.powered(PowerFact::Stopped, wish, now);
+                if !self.record.pending.is_empty() {
+                    self.record.pending.clear();
+                    self.memory(|memory| memory.doubt = true);
+                }
+                self.event("Stopped", "the guest is off");
+            }
+            StepKind::Suspend => self.powered(PowerFact::Suspended, wish, now),
+            StepKind::Resize => self.memory(|memory| {
+                let (Some(model), Some((slot, size))) =
+                    (memory.model.take(), memory.growing.take())
+                else {
+                    return;
+                };
+                let mut prop =
+                    crate::prop::Prop::parse(&slot, model.get(&slot).unwrap_or_default());
+                prop.set("size", size.to_pve());
+                let mut model = (*model).clone();
+                model.set(&slot, prop.print(&slot));
+                memory.model = Some(std::sync::Arc::new(model));
+            }),
+            // The names of new volumes are PVE's to say.
+            StepKind::Configure => self.memory(|memory| memory.model = None),
+            StepKind::Migrate => {
+                let node = self
+                    .record
+                    .identity
+                    .as_ref()
+                    .map(|identity| identity.node.clone());
+                self.memory(|memory| {
+                    memory.node = node.map(|node| (node, now));
+                    memory.model = None;
+                });
+            }
+            _ => {}
+        }
+        None
+    }
+
+    fn powered(&mut self, power: PowerFact, wish: bool, now: Instant) {
+        self.memory(|memory| {
+            if !wish {
+                memory.power = Some((power, now));
+            }
+            memory.guest.answered = false;
+            memory.guest.booted = None;
+            memory.guest.next = None;
+        });
+    }
+
+    fn made(&mut self, now: Instant) {
+        self.record.stage = self.record.stage.max(Stage::Made);
+        self.memory(|memory| {
+            memory.made = Some(now);
+            memory.verified = Some(now);
+            memory.power = Some((PowerFact::Stopped, now));
+            memory.node = memory.making_on.take().map(|node| (node, now));
+        });
+        self.event("Created", "the guest exists");
+    }
+
+    fn task_failed(&mut self, task: &InFlight, error: &pve::Error) -> Outcome {
+        let making = matches!(
+            task.step,
+            StepKind::Clone | StepKind::Create | StepKind::Restore
+        );
+        if making {
+            self.memory(|memory| {
+                memory.fresh = false;
+                memory.model = None;
+            });
+            if matches!(error, pve::Error::FeatureMissing { .. })
+                && !self.record.full
+                && self.may_be_full()
+            {
+                self.record.full = true;
+                self.warn(
+                    "LinkedCloneImpossible",
+                    format!("{error}; making a full copy instead"),
+                );
+                return Outcome::Persist;
+            }
+            if error.is_vmid_taken() {
+                return Outcome::Persist;
+            }
+        }
+        if task.step == StepKind::RemoveSeed && error.is_not_found() {
+            if let Some(seed) = &mut self.record.seed {
+                seed.state = SeedState::Removed;
+            }
+            return Outcome::Persist;
+        }
+        self.memory(|memory| memory.model = None);
+        self.trouble(doing(task.step), error)
+    }
+}
+
+/// A step in words.
+pub(super) fn doing(step: StepKind) -> &'static str {
+    match step {
+        StepKind::UploadSeed => "uploading the first-boot image",
+        StepKind::Clone => "copying the template",
+        StepKind::Create => "creating the guest",
+        StepKind::Restore => "restoring the backup",
+        StepKind::Configure => "configuring the guest",
+        StepKind::Resize => "growing a disk",
+        StepKind::Start => "starting the guest",
+        StepKind::Shutdown => "shutting the guest down",
+        StepKind::Stop => "switching the guest off",
+        StepKind::Reboot => "restarting the guest",
+        StepKind::Suspend => "suspending the guest",
+        StepKind::Migrate => "moving the guest",
+        StepKind::RemoveSeed => "removing the first-boot image",
+        StepKind::Destroy => "removing the guest",
+        StepKind::Snapshot => "making the snapshot",
+        StepKind::DeleteSnapshot => "removing the snapshot",
+        StepKind::Rollback => "going back to the snapshot",
+        StepKind::Backup => "making the backup",
+        StepKind::Download => "downloading the image",
+        StepKind::MakeTemplate => "making the template",
+        StepKind::RemoveVolume => "removing a volume",
+    }
+}

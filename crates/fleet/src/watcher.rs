@@ -1,0 +1,388 @@
+//! Looking at one cluster.
+//!
+//! One list of everything at PVE's own rhythm, ten seconds, whatever the number of guests; one list
+//! of tasks while any of ours is under way. What changed wakes its owner. At rest this is a tenth of
+//! a request per second, and now and then one guest's configuration is read again, in turn, to find
+//! changes the list does not show.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use pve::{GuestKind, api::cluster::Resource, task::TaskEnd};
+use tokio::time::Instant;
+
+use crate::{
+    Owner, Size, Upid,
+    cluster::{Cluster, State},
+    facts::{PowerFact, Space},
+    gate::End,
+    tasks::Ended,
+    trouble,
+    view::{GuestRow, NodeRow, StorageRow, View},
+};
+
+/// PVE gathers its numbers this often; asking more often brings nothing new.
+pub(crate) const RHYTHM: Duration = Duration::from_secs(10);
+
+/// Watches until the cluster is disconnected.
+pub(crate) async fn watch(cluster: Arc<Cluster>) {
+    let mut round = Instant::now();
+    let mut audit = Instant::now() + cluster.options.audit_interval;
+    loop {
+        let now = Instant::now();
+        if now >= round || take_refresh(&cluster) {
+            look(&cluster).await;
+            round = Instant::now() + RHYTHM;
+        }
+        if cluster
+            .state()
+            .tasks
+            .due()
+            .is_some_and(|due| due <= Instant::now())
+        {
+            ask_for_tasks(&cluster).await;
+        }
+        fire_timers(&cluster);
+        if Instant::now() >= audit {
+            doubt_one(&cluster);
+            audit = Instant::now() + cluster.options.audit_interval;
+        }
+        let next = {
+            let state = cluster.state();
+            let timers = state.timers.values().min().copied();
+            [Some(round), Some(audit), state.tasks.due(), timers]
+                .into_iter()
+                .flatten()
+                .min()
+        };
+        tokio::select! {
+            () = tokio::time::sleep_until(next.unwrap_or(round)) => {}
+            () = cluster.poke.notified() => {}
+            () = cluster.stop.cancelled() => return,
+        }
+    }
+}
+
+fn take_refresh(cluster: &Cluster) -> bool {
+    std::mem::take(&mut cluster.state().refresh)
+}
+
+fn fire_timers(cluster: &Cluster) {
+    let now = Instant::now();
+    let mut due: Vec<Owner> = Vec::new();
+    cluster.state().timers.retain(|owner, at| {
+        let fires = *at <= now;
+        if fires {
+            due.push(owner.clone());
+        }
+        !fires
+    });
+    cluster.wake(&due);
+}
+
+/// Picks the next guest in turn to have its configuration read again.
+fn doubt_one(cluster: &Cluster) {
+    let next = {
+        let mut state = cluster.state();
+        let after = state.audited.clone();
+        let settled = |state: &State, owner: &Owner| {
+            state
+                .guests
+                .get(owner)
+                .is_some_and(|memory| memory.vmid.is_some())
+        };
+        let mut owners = state.guests.keys().cloned().collect::<Vec<_>>();
+        owners.retain(|owner| settled(&state, owner));
+        let next = owners
+            .iter()
+            .find(|owner| after.as_ref().is_none_or(|after| *owner > after))
+            .or(owners.first())
+            .cloned();
+        if let Some(owner) = &next
+            && let Some(memory) = state.guests.get_mut(owner)
+        {
+            memory.doubt = true;
+        }
+        state.audited.clone_from(&next);
+        next
+    };
+    cluster.wake(&next.into_iter().collect::<Vec<_>>());
+}
+
+/// One look at everything.
+async fn look(cluster: &Arc<Cluster>) {
+    let asked = Instant::now();
+    let known = cluster.state().release;
+    if known.is_none() {
+        match cluster.client.version().await {
+            Ok(version) => {
+                let mut state = cluster.state();
+                state.release = Some(version.numbers());
+                state.facts.version = Some(version.version);
+            }
+            Err(error) => return unreachable(cluster, error),
+        }
+    }
+    match cluster.client.cluster().resources(None).await {
+        Ok(rows) => seen(cluster, view(&rows, asked)),
+        Err(error) => unreachable(cluster, error),
+    }
+}
+
+fn unreachable(cluster: &Cluster, error: pve::Error) {
+    let mut state = cluster.state();
+    state.facts.reachable = false;
+    state.facts.problem = Some(trouble::line(&error));
+    state.problem = Some(error);
+    let facts = Arc::new(state.facts.clone());
+    drop(state);
+    publish(cluster, facts);
+}
+
+fn publish(cluster: &Cluster, facts: Arc<crate::ClusterFacts>) {
+    cluster.published.send_if_modified(|old| {
+        let changed = **old != *facts;
+        *old = facts;
+        changed
+    });
+}
+
+fn seen(cluster: &Cluster, view: View) {
+    let mut state = cluster.state();
+    let mut wake: Vec<Owner> = Vec::new();
+    if state.problem.take().is_some() {
+        wake.extend(std::mem::take(&mut state.stranded));
+    }
+    let before = state.view.take();
+    if let Some(before) = &before {
+        for (vmid, owner) in &state.owners {
+            let (old, new) = (before.guests.get(vmid), view.guests.get(vmid));
+            let changed = match (old, new) {
+                (Some(old), Some(new)) => new.differs(old),
+                (None, None) => false,
+                _ => true,
+            };
+            if changed {
+                wake.push(owner.clone());
+            }
+        }
+        let owners: Vec<_> = state.owners.iter().map(|(v, o)| (*v, o.clone())).collect();
+        for (vmid, owner) in owners {
+            suspect(
+                &mut state,
+                &owner,
+                before.guests.get(&vmid),
+                view.guests.get(&vmid),
+            );
+        }
+        if before.nodes != view.nodes {
+            // A node came or went: whoever waits for one may go on.
+            let online = |v: &View| {
+                v.nodes
+                    .iter()
+                    .filter(|(_, n)| n.online)
+                    .map(|(n, _)| n.clone())
+                    .collect::<Vec<_>>()
+            };
+            if online(before) != online(&view) {
+                wake.extend(std::mem::take(&mut state.stranded));
+            }
+        }
+    } else {
+        wake.extend(std::mem::take(&mut state.stranded));
+    }
+    // What the view shows need not be held any more.
+    let shown = |row: &GuestRow| row.memory > Size::ZERO && row.power == PowerFact::Running;
+    state
+        .holds
+        .retain(|vmid, _| !view.guests.get(vmid).is_some_and(shown));
+    let fresh = view.facts();
+    let old = std::mem::take(&mut state.facts);
+    state.facts = crate::ClusterFacts {
+        version: old.version,
+        quorate: old.quorate,
+        bridges: old.bridges,
+        missing_privileges: old.missing_privileges,
+        ..fresh
+    };
+    let facts = Arc::new(state.facts.clone());
+    state.view = Some(Arc::new(view));
+    drop(state);
+    publish(cluster, facts);
+    cluster.wake(&wake);
+}
+
+/// A guest that vanished, was renamed or restarted may not be the one we knew.
+fn suspect(state: &mut State, owner: &Owner, old: Option<&GuestRow>, new: Option<&GuestRow>) {
+    let Some(memory) = state.guests.get_mut(owner) else {
+        return;
+    };
+    let (Some(old), Some(new)) = (old, new) else {
+        if old.is_some() {
+            memory.verified = None;
+        }
+        return;
+    };
+    if old.name != new.name || old.kind != new.kind || old.template != new.template {
+        memory.verified = None;
+        memory.doubt = true;
+    }
+    let settled = old.memory > Size::ZERO && new.memory > Size::ZERO;
+    if settled
+        && (old.tags != new.tags
+            || old.memory != new.memory
+            || (old.cpus - new.cpus).abs() > f64::EPSILON)
+    {
+        memory.doubt = true;
+    }
+    if new.uptime < old.uptime || new.power != PowerFact::Running {
+        memory.guest.answered = false;
+        if new.power != PowerFact::Running {
+            memory.guest.booted = None;
+            memory.guest.next = None;
+        }
+    }
+}
+
+/// Asks how the tasks under way stand.
+async fn ask_for_tasks(cluster: &Arc<Cluster>) {
+    let flying = cluster.state().tasks.flying();
+    let mut ended: BTreeMap<Upid, Ended> = BTreeMap::new();
+    if flying.len() == 1 {
+        for upid in &flying {
+            status(cluster, upid, &mut ended).await;
+        }
+    } else if let Ok(list) = cluster.client.cluster().tasks().await {
+        let listed: BTreeMap<&Upid, _> = list.iter().map(|entry| (&entry.upid, entry)).collect();
+        for upid in &flying {
+            match listed.get(upid) {
+                Some(entry) if entry.is_running() => {}
+                Some(entry) => {
+                    let exit = entry.status.as_deref().unwrap_or("unexpected status");
+                    ended.insert(upid.clone(), TaskEnd::from_exit(exit));
+                }
+                // The list keeps few ended tasks of each node; older ones are asked for by name.
+                None => status(cluster, upid, &mut ended).await,
+            }
+        }
+    }
+    let now = Instant::now();
+    let mut wake = Vec::new();
+    let mut state = cluster.state();
+    state.tasks.asked(now);
+    for (upid, end) in ended {
+        let verdict = match &end {
+            Ok(_) => End::Well,
+            Err(error) if trouble::congested(error) => End::Congested,
+            Err(_) => End::Other,
+        };
+        if let Some((owner, _)) = state.tasks.end(&upid, end, now) {
+            if !state.tasks.any_of(&owner) {
+                wake.extend(state.gate.exit(&owner, verdict, now));
+            }
+            wake.push(owner);
+        }
+    }
+    drop(state);
+    cluster.wake(&wake);
+}
+
+async fn status(cluster: &Cluster, upid: &Upid, ended: &mut BTreeMap<Upid, Ended>) {
+    match cluster.client.task_status(upid).await {
+        Ok(status) => {
+            if let Some(end) = status.end() {
+                ended.insert(upid.clone(), end);
+            }
+        }
+        // The task is no longer known there: its owner must look at what it left.
+        Err(error) if error.is_not_found() => {
+            let text = format!("task {upid} is no longer known");
+            ended.insert(
+                upid.clone(),
+                Err(pve::Error::OutcomeUnknown { text, cause: None }),
+            );
+        }
+        Err(_) => {}
+    }
+}
+
+/// Reads a view out of PVE's rows.
+fn view(rows: &[Resource], asked: Instant) -> View {
+    let mut view = View {
+        asked,
+        guests: BTreeMap::new(),
+        nodes: BTreeMap::new(),
+        storages: BTreeMap::new(),
+    };
+    for row in rows {
+        match row.kind.as_str() {
+            "qemu" | "lxc" => {
+                if let (Some(vmid), Some(node)) = (row.vmid, row.node.clone()) {
+                    let kind = if row.kind == "lxc" {
+                        GuestKind::Lxc
+                    } else {
+                        GuestKind::Qemu
+                    };
+                    view.guests.insert(vmid, guest(row, node, kind));
+                }
+            }
+            "node" => {
+                if let Some(name) = row.node.clone() {
+                    view.nodes.insert(
+                        name,
+                        NodeRow {
+                            online: row.status.as_deref() == Some("online"),
+                            cpus: row.maxcpu.unwrap_or(0.0),
+                            cpu_used: row.cpu.unwrap_or(0.0),
+                            memory: Size::bytes(row.maxmem.unwrap_or(0)),
+                            memory_used: Size::bytes(row.mem.unwrap_or(0)),
+                            ha: row.hastate.clone(),
+                        },
+                    );
+                }
+            }
+            "storage" => {
+                if let (Some(id), Some(node)) = (row.storage.clone(), row.node.clone()) {
+                    let space = Space {
+                        total: Size::bytes(row.maxdisk.unwrap_or(0)),
+                        used: Size::bytes(row.disk.unwrap_or(0)),
+                    };
+                    let storage = StorageRow {
+                        available: row.status.as_deref() == Some("available"),
+                        shared: row.shared,
+                        kind: row.plugintype.clone().unwrap_or_default(),
+                        content: row.content.clone(),
+                        space,
+                    };
+                    view.storages.insert((id, node), storage);
+                }
+            }
+            _ => {}
+        }
+    }
+    view
+}
+
+fn guest(row: &Resource, node: crate::NodeName, kind: GuestKind) -> GuestRow {
+    let power = match (row.status.as_deref(), row.lock.as_deref()) {
+        (Some("stopped"), Some("suspended")) => PowerFact::Suspended,
+        (Some("running"), _) => PowerFact::Running,
+        (Some("paused"), _) => PowerFact::Paused,
+        (Some("stopped"), _) => PowerFact::Stopped,
+        _ => PowerFact::Unknown,
+    };
+    GuestRow {
+        node,
+        kind,
+        power,
+        name: row.name.clone().unwrap_or_default(),
+        template: row.template,
+        uptime: row.uptime.unwrap_or(0),
+        cpus: row.maxcpu.unwrap_or(0.0),
+        memory: Size::bytes(row.maxmem.unwrap_or(0)),
+        memory_used: Size::bytes(row.mem.unwrap_or(0)),
+        lock: row.lock.clone(),
+        tags: row.tags.iter().map(|tag| tag.to_lowercase()).collect(),
+        pool: row.pool.as_ref().map(ToString::to_string),
+        ha: row.hastate.clone(),
+    }
+}
