@@ -11,7 +11,7 @@
 //! A heading is a type's name, then `@group/version/Kind` for kinds and `atomic` for types that are
 //! owned whole. A field is its name (`!` when required), its type (`[]T` a list, `{}T` a map), the
 //! list's type (`set`, `map=key,key`) or `atomic`, `merge`/`merge=key`/`retain` for strategic merge
-//! patches, and `=default`.
+//! patches, and `=default`; `={}` marks an object that is never missing in Go.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -199,7 +199,7 @@ fn flags(out: &mut String, schema: &Value) {
             _ => {}
         }
     }
-    // Zero values are what a missing field means anyway.
+    // Zero values of scalars are what a missing field means anyway.
     match &schema["default"] {
         Value::String(text) if !text.is_empty() => {
             let _ = write!(out, " ={text}");
@@ -208,6 +208,7 @@ fn flags(out: &mut String, schema: &Value) {
             let _ = write!(out, " ={number}");
         }
         Value::Bool(true) => out.push_str(" =true"),
+        Value::Object(map) if map.is_empty() => out.push_str(" ={}"),
         _ => {}
     }
 }
