@@ -25,19 +25,23 @@
 )]
 
 mod api;
+pub mod apply;
 mod auth;
 mod bootstrap;
 mod clock;
 mod golang;
+pub mod kinds;
 mod memory;
 pub mod meta;
 pub mod names;
 mod object;
+pub mod patch;
 mod registry;
 mod request;
 pub mod schema;
 mod selector;
 mod service;
+pub mod shape;
 mod status;
 mod store;
 

@@ -30,7 +30,7 @@ mod structural;
 use serde_json::Value;
 
 pub use error::{Fault, FieldError, aggregate, invalid_message};
-use node::{Node, Type};
+pub(crate) use node::{Additional, ListType, Node, Type};
 
 /// A compiled structural schema of one version of a custom resource.
 #[derive(Debug)]
@@ -91,7 +91,6 @@ impl Schema {
         errors
     }
 
-    #[expect(dead_code, reason = "for the walks that come next")]
     /// The root node, for the walks of patches and server-side apply.
     pub(crate) fn root(&self) -> &Node {
         &self.root

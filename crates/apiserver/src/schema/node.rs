@@ -86,7 +86,6 @@ pub(crate) struct Node {
     pub(crate) preserve_unknown: bool,
     pub(crate) embedded: bool,
     pub(crate) list: ListType,
-    #[expect(dead_code, reason = "for the walks that come next")]
     pub(crate) atomic_map: bool,
     pub(crate) properties: BTreeMap<String, Node>,
     pub(crate) additional: Additional,
