@@ -74,8 +74,8 @@ pub use placement::{
 };
 pub use power::PowerState;
 pub use provider::{
-    EnvVar, EnvVarSource, NodeInfo, Provider, ProviderDefaults, ProviderLimits, ProviderSpec,
-    ProviderStatus, ProviderType, Runtime, RuntimeMode, VmidRange,
+    EnvVar, EnvVarSource, NodeInfo, Provider, ProviderDefaults, ProviderSpec, ProviderStatus,
+    ProviderType, Runtime, RuntimeMode, VmidRange,
 };
 pub use quantity::{Bytes, QuantityError};
 pub use record::{FleetRecord, StepView};

@@ -197,7 +197,4 @@ pub struct VMRestoreStatus {
     /// The machine made.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub target_ref: Option<LocalRef>,
-    /// What the engine recorded before it acted, so that it finds its own work again.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub record: Option<FleetRecord>,
 }

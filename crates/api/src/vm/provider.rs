@@ -1,7 +1,5 @@
 //! `Provider`: one Proxmox VE cluster and the way in.
 
-use std::collections::BTreeMap;
-
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
@@ -47,13 +45,15 @@ use super::{
     )
 )]
 #[serde(rename_all = "camelCase")]
+#[x_kube(validation = Rule::new("has(self.endpoint) || (has(self.runtime) && has(self.runtime.env) && self.runtime.env.exists(e, e.name == 'PVE_ENDPOINT'))").message("set endpoint to the address of the Proxmox VE API, for example https://pve.example.com:8006"))]
 pub struct ProviderSpec {
     /// The kind of hypervisor. Oxmox serves `proxmox`.
     #[serde(rename = "type", default)]
     pub kind: ProviderType,
-    /// Address of the API: `https://host:8006`. Any node of the cluster will do; the others are found.
+    /// Address of the API: `https://host:8006`. May come from `PVE_ENDPOINT` in `runtime.env` instead.
     #[schemars(length(min = 1, max = 2048), regex(pattern = r"^https?://[^\s/]+/?$"))]
-    pub endpoint: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub endpoint: Option<String>,
     /// More nodes of the same cluster to try when the endpoint does not answer.
     #[schemars(length(max = 16))]
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -66,6 +66,10 @@ pub struct ProviderSpec {
     /// Accept any certificate. For test systems; prefer `ca.crt` or `fingerprint` in the Secret.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub insecure_skip_verify: bool,
+    /// Other namespaces whose objects may use this Provider, and so its credentials; `*` is all.
+    #[schemars(length(max = 256))]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub allowed_namespaces: Vec<String>,
     /// Nodes on which guests of this Provider may be placed; all online nodes when empty. The same as
     /// `PVE_NODE_SELECTOR` in `runtime.env`, which it overrides.
     #[schemars(length(max = 64))]
@@ -80,9 +84,6 @@ pub struct ProviderSpec {
     /// What guests get when neither they nor their class say.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub defaults: Option<ProviderDefaults>,
-    /// How much may be done to this cluster at once.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub limits: Option<ProviderLimits>,
     /// How the connection is run. Oxmox connects from its own process, so there is no image to start;
     /// `env` is read as described at its field.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -141,28 +142,6 @@ pub struct VmidRange {
     /// The last.
     #[schemars(range(min = 100, max = 999_999_999))]
     pub max: u32,
-}
-
-/// How much may be done to a cluster at once. Left out, limits start low and follow what PVE bears.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct ProviderLimits {
-    /// Tasks running on the whole cluster.
-    #[schemars(range(min = 1, max = 1000))]
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub cluster: Option<u32>,
-    /// Tasks running on one node.
-    #[schemars(range(min = 1, max = 100))]
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub node: Option<u32>,
-    /// Tasks writing to one storage.
-    #[schemars(range(min = 1, max = 100))]
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub storage: Option<u32>,
-    /// Clones of one template at the same time.
-    #[schemars(range(min = 1, max = 100))]
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub template: Option<u32>,
 }
 
 /// How the connection is run.
@@ -233,7 +212,7 @@ pub struct EnvVarSource {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ProviderStatus {
-    /// `Ready`, `Reachable`, `CredentialsValid`, `PrivilegesSufficient`.
+    /// `Ready`, `Reachable`, `PrivilegesSufficient`; `Runtime` when an image was named.
     #[schemars(schema_with = "ConditionList::schema")]
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<Condition>,
@@ -246,9 +225,6 @@ pub struct ProviderStatus {
     /// Version of Proxmox VE.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
-    /// Name of the PVE cluster, or of the node when it stands alone.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub cluster: Option<String>,
     /// Number of nodes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub node_count: Option<i32>,
@@ -259,9 +235,9 @@ pub struct ProviderStatus {
     #[serde(rename = "connectedVMs")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub connected_vms: Option<i32>,
-    /// Privileges that are missing, by path, with what does not work without them.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub missing_privileges: BTreeMap<String, String>,
+    /// Privileges that are missing for full service, as `path: privilege`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub missing_privileges: Vec<String>,
 }
 
 /// A node as PVE reports it.

@@ -6,7 +6,7 @@
 
 use bytes::Bytes;
 use pve::{
-    CloneGuest as CloneParams, CreateLxc, CreateQemu, GuestConfig, GuestKind, PoolId,
+    Clone as CloneParams, CreateLxc, CreateQemu, GuestConfig, GuestKind, PoolId,
     api::storage::upload::Upload,
 };
 

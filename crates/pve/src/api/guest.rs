@@ -1,6 +1,5 @@
 //! What virtual machines and containers have in common.
 
-pub mod migrate;
 pub mod power;
 pub mod snapshot;
 

@@ -1,0 +1,272 @@
+//! What every reconciler has at hand.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Mutex, PoisonError},
+    time::Duration,
+};
+
+use fleet::{Fleet, Owner};
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use kube::{
+    Api, Client, Resource, ResourceExt as _,
+    api::{Patch, PatchParams},
+    core::NamespaceResourceScope,
+    runtime::controller::Action,
+};
+use serde_json::json;
+
+use crate::{
+    Clock, Connector, Options,
+    events::{Events, Severity},
+    hub::Kind,
+    kinds::{Queues, Stores},
+    status::Statuses,
+};
+
+/// The finalizer that keeps an object until what it stands for is gone from PVE.
+pub(crate) const FINALIZER: &str = "infra.virtrigaud.io/oxmox";
+
+/// What every reconciler has at hand.
+pub(crate) struct Context {
+    pub(crate) client: Client,
+    pub(crate) fleet: Fleet,
+    pub(crate) connector: Connector,
+    pub(crate) clock: Clock,
+    pub(crate) events: Events,
+    pub(crate) statuses: Statuses,
+    pub(crate) stores: Stores,
+    pub(crate) queues: Queues,
+    pub(crate) providers: crate::vm::provider::Connections,
+    pub(crate) failures: Failures,
+}
+
+/// Why an object could not be reconciled this time.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Error {
+    /// The Kubernetes API refused something or did not answer.
+    #[error("the Kubernetes API did not do what was asked")]
+    Kube(#[from] kube::Error),
+}
+
+/// How often each object failed in a row.
+#[derive(Default)]
+pub(crate) struct Failures(Mutex<BTreeMap<String, u32>>);
+
+impl Failures {
+    fn next(&self, uid: &str) -> u32 {
+        let mut failures = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let count = failures.entry(uid.to_owned()).or_default();
+        *count = count.saturating_add(1);
+        *count
+    }
+
+    pub(crate) fn clear(&self, uid: &str) {
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .remove(uid);
+    }
+}
+
+impl Context {
+    pub(crate) fn new(client: Client, options: &Options, stores: Stores, queues: Queues) -> Self {
+        Self {
+            events: Events::new(client.clone(), options.clock),
+            client,
+            fleet: options.fleet.clone(),
+            connector: options.connector.clone(),
+            clock: options.clock,
+            statuses: Statuses::default(),
+            stores,
+            queues,
+            providers: crate::vm::provider::Connections::default(),
+            failures: Failures::default(),
+        }
+    }
+
+    /// Says that something went its way.
+    pub(crate) async fn normal<K: Resource<DynamicType = ()>>(
+        &self,
+        about: &K,
+        reason: &str,
+        message: &str,
+    ) {
+        self.events
+            .say(about, Severity::Normal, reason, message)
+            .await;
+    }
+
+    /// Says that something did not.
+    pub(crate) async fn warn<K: Resource<DynamicType = ()>>(
+        &self,
+        about: &K,
+        reason: &str,
+        message: &str,
+    ) {
+        self.events
+            .say(about, Severity::Warning, reason, message)
+            .await;
+    }
+
+    /// Passes on what the engine wants people to know.
+    pub(crate) async fn tell<K: Resource<DynamicType = ()>>(
+        &self,
+        about: &K,
+        events: &[fleet::Event],
+    ) {
+        for event in events {
+            let severity = if event.warning {
+                Severity::Warning
+            } else {
+                Severity::Normal
+            };
+            self.events
+                .say(about, severity, event.reason, &event.message)
+                .await;
+        }
+    }
+
+    /// Puts the finalizer on an object. Done before anything is done for it.
+    pub(crate) async fn hold<K>(&self, object: &K) -> Result<(), Error>
+    where
+        K: Kind + Resource<Scope = NamespaceResourceScope>,
+    {
+        if object.finalizers().iter().any(|f| f == FINALIZER) {
+            return Ok(());
+        }
+        let mut finalizers = object.finalizers().to_vec();
+        finalizers.push(FINALIZER.to_owned());
+        self.set_finalizers(object, finalizers).await
+    }
+
+    /// Lets an object go: what it stood for is gone.
+    pub(crate) async fn release<K>(&self, object: &K) -> Result<(), Error>
+    where
+        K: Kind + Resource<Scope = NamespaceResourceScope>,
+    {
+        let uid = object.uid().unwrap_or_default();
+        if object.finalizers().iter().any(|f| f == FINALIZER) {
+            let rest = object
+                .finalizers()
+                .iter()
+                .filter(|f| *f != FINALIZER)
+                .cloned()
+                .collect();
+            match self.set_finalizers(object, rest).await {
+                Err(Error::Kube(kube::Error::Api(status))) if status.code == 404 => {}
+                other => other?,
+            }
+        }
+        self.statuses.forget(&uid);
+        self.events.forget(&uid);
+        self.failures.clear(&uid);
+        Ok(())
+    }
+
+    async fn set_finalizers<K>(&self, object: &K, finalizers: Vec<String>) -> Result<(), Error>
+    where
+        K: Kind + Resource<Scope = NamespaceResourceScope>,
+    {
+        let api: Api<K> = self.api(object);
+        // The version makes this fail, and be tried again, if someone else changed the list meanwhile.
+        let patch = json!({ "metadata": {
+            "resourceVersion": object.resource_version(),
+            "uid": object.uid(),
+            "finalizers": finalizers,
+        }});
+        api.patch(
+            &object.name_any(),
+            &PatchParams::default(),
+            &Patch::Merge(&patch),
+        )
+        .await?;
+        Ok(())
+    }
+
+    /// The API of an object's kind in its namespace.
+    pub(crate) fn api<K>(&self, object: &K) -> Api<K>
+    where
+        K: Kind + Resource<Scope = NamespaceResourceScope>,
+    {
+        Api::namespaced(self.client.clone(), &namespace(object))
+    }
+
+    /// The API of a kind in a namespace.
+    pub(crate) fn api_in<K>(&self, namespace: &str) -> Api<K>
+    where
+        K: Kind + Resource<Scope = NamespaceResourceScope>,
+    {
+        Api::namespaced(self.client.clone(), namespace)
+    }
+
+    /// A Secret, if it exists.
+    pub(crate) async fn secret(
+        &self,
+        namespace: &str,
+        name: &str,
+    ) -> Result<Option<Secret>, Error> {
+        Ok(Api::namespaced(self.client.clone(), namespace)
+            .get_opt(name)
+            .await?)
+    }
+
+    /// A ConfigMap, if it exists.
+    pub(crate) async fn config_map(
+        &self,
+        namespace: &str,
+        name: &str,
+    ) -> Result<Option<ConfigMap>, Error> {
+        Ok(Api::namespaced(self.client.clone(), namespace)
+            .get_opt(name)
+            .await?)
+    }
+
+    /// When to try again after an error: soon, then more and more slowly.
+    pub(crate) fn retry<K: Kind>(&self, object: &K, error: &Error) -> Action {
+        let count = self.failures.next(&object.uid().unwrap_or_default());
+        let conflict = matches!(error, Error::Kube(kube::Error::Api(status)) if status.code == 409);
+        if conflict && count <= 3 {
+            return Action::requeue(Duration::from_millis(50));
+        }
+        if count > 3 {
+            tracing::warn!(kind = %K::kind(&()), name = %object.name_any(), error = %chain(error), "will try again");
+        }
+        Action::requeue(Duration::from_millis(500 << count.min(7)))
+    }
+}
+
+/// An error with its causes, on one line.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut next = error.source();
+    while let Some(cause) = next {
+        text.push_str(": ");
+        text.push_str(&cause.to_string());
+        next = cause.source();
+    }
+    text
+}
+
+/// An object's namespace.
+pub(crate) fn namespace<K: Resource>(object: &K) -> String {
+    object.namespace().unwrap_or_else(|| "default".to_owned())
+}
+
+/// The key under which an object owns things on PVE.
+///
+/// The UID makes it unique for ever; kind, namespace and name are for the person who reads a guest's notes.
+pub(crate) fn owner<K: Kind>(object: &K) -> Option<Owner> {
+    let (kind, uid) = (K::kind(&()), object.uid()?);
+    let place = namespace(object);
+    Owner::new(format!("{kind}/{place}/{}/{uid}", object.name_any()))
+        .or_else(|_| Owner::new(format!("{kind}///{uid}")))
+        .ok()
+}
+
+/// Kind, namespace and name of the object behind an owner key.
+pub(crate) fn owned_by(owner: &Owner) -> Option<(&str, &str, &str)> {
+    let mut parts = owner.as_str().splitn(4, '/');
+    let found = (parts.next()?, parts.next()?, parts.next()?);
+    parts.next().map(|_| found)
+}

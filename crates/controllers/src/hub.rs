@@ -1,0 +1,189 @@
+//! One watch per kind, however many controllers care about it.
+//!
+//! Each kind is watched once. The watch keeps a store that every reconciler reads from, and tells
+//! subscribers about each object that changed; a subscriber turns that into requests on some
+//! controller's queue. Queues are unbounded, because a lost request is a stuck object; they hold
+//! references only, and the scheduler behind them folds repeated ones.
+
+use std::{
+    collections::BTreeMap,
+    fmt::Debug,
+    hash::{DefaultHasher, Hash as _, Hasher as _},
+    sync::{Arc, Mutex},
+};
+
+use futures::{Stream, StreamExt as _, future::BoxFuture};
+use kube::{
+    Api, Client, Resource, ResourceExt as _,
+    runtime::{
+        WatchStreamExt as _,
+        reflector::{self, ObjectRef, Store},
+        watcher::{self, Event},
+    },
+};
+use serde::de::DeserializeOwned;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio_stream::wrappers::UnboundedReceiverStream;
+
+/// Bounds every watched kind satisfies.
+pub(crate) trait Kind:
+    Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + Sync + 'static
+{
+}
+
+impl<K> Kind for K where
+    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + Sync + 'static
+{
+}
+
+type Subscriber<K> = Box<dyn Fn(&K) + Send + Sync>;
+
+/// The watch of one kind.
+pub(crate) struct Watch<K: Kind> {
+    store: Store<K>,
+    writer: reflector::store::Writer<K>,
+    subscribers: Vec<Subscriber<K>>,
+}
+
+impl<K: Kind> Watch<K> {
+    pub(crate) fn new() -> Self {
+        let (store, writer) = reflector::store();
+        Self {
+            store,
+            writer,
+            subscribers: Vec::new(),
+        }
+    }
+
+    pub(crate) fn store(&self) -> Store<K> {
+        self.store.clone()
+    }
+
+    /// Calls `tell` with every object that appears, changes or goes.
+    pub(crate) fn subscribe(&mut self, tell: impl Fn(&K) + Send + Sync + 'static) {
+        self.subscribers.push(Box::new(tell));
+    }
+
+    /// Watches until dropped.
+    pub(crate) fn run(self, client: Client) -> BoxFuture<'static, ()> {
+        let Self {
+            store: _,
+            writer,
+            subscribers,
+        } = self;
+        Box::pin(async move {
+            let events = watcher::watcher(Api::<K>::all(client), watcher::Config::default())
+                .default_backoff()
+                .reflect(writer);
+            let mut events = std::pin::pin!(events);
+            while let Some(event) = events.next().await {
+                match event {
+                    Ok(Event::Apply(object) | Event::InitApply(object) | Event::Delete(object)) => {
+                        for tell in &subscribers {
+                            tell(&object);
+                        }
+                    }
+                    Ok(Event::Init | Event::InitDone) => {}
+                    Err(error) => {
+                        tracing::debug!(kind = %K::kind(&()), %error, "watch interrupted");
+                    }
+                }
+            }
+        })
+    }
+}
+
+/// Watches a kind without keeping it: only the references of changed objects are passed on.
+pub(crate) fn glimpse<K: Kind>(
+    client: Client,
+    tell: impl Fn(&ObjectRef<K>) + Send + Sync + 'static,
+) -> BoxFuture<'static, ()> {
+    Box::pin(async move {
+        let events =
+            watcher::watcher(Api::<K>::all(client), watcher::Config::default()).default_backoff();
+        let mut events = std::pin::pin!(events);
+        while let Some(event) = events.next().await {
+            if let Ok(Event::Apply(object) | Event::Delete(object)) = event {
+                tell(&ObjectRef::from_obj(&object));
+            }
+        }
+    })
+}
+
+/// Where requests to reconcile objects of one kind are put.
+pub(crate) struct Queue<K: Kind> {
+    sender: UnboundedSender<ObjectRef<K>>,
+}
+
+impl<K: Kind> Clone for Queue<K> {
+    fn clone(&self) -> Self {
+        Self {
+            sender: self.sender.clone(),
+        }
+    }
+}
+
+/// The other end of a queue.
+pub(crate) struct Requests<K: Kind>(UnboundedReceiver<ObjectRef<K>>);
+
+impl<K: Kind> Requests<K> {
+    pub(crate) fn stream(self) -> impl Stream<Item = ObjectRef<K>> {
+        UnboundedReceiverStream::new(self.0)
+    }
+}
+
+impl<K: Kind> Queue<K> {
+    pub(crate) fn new() -> (Self, Requests<K>) {
+        let (sender, receiver) = unbounded_channel();
+        (Self { sender }, Requests(receiver))
+    }
+
+    pub(crate) fn push(&self, object: ObjectRef<K>) {
+        // Nobody listens any more only while everything is being taken down.
+        let _ = self.sender.send(object);
+    }
+
+    pub(crate) fn push_object(&self, object: &K) {
+        self.push(ObjectRef::from_obj(object));
+    }
+}
+
+/// Lets through only changes that someone other than a status writer made.
+///
+/// Status is our own output; waking for it would only make every write cost a second look.
+pub(crate) struct SpecChanges {
+    seen: Mutex<BTreeMap<String, u64>>,
+}
+
+impl SpecChanges {
+    pub(crate) fn new() -> Arc<Self> {
+        Arc::new(Self {
+            seen: Mutex::default(),
+        })
+    }
+
+    pub(crate) fn is_new<K: Kind>(&self, object: &K) -> bool {
+        let meta = object.meta();
+        let mut hasher = DefaultHasher::new();
+        meta.uid.hash(&mut hasher);
+        meta.generation.hash(&mut hasher);
+        meta.labels.hash(&mut hasher);
+        meta.annotations.hash(&mut hasher);
+        meta.finalizers.hash(&mut hasher);
+        meta.deletion_timestamp
+            .as_ref()
+            .map(|t| t.0)
+            .hash(&mut hasher);
+        let key = format!(
+            "{}/{}",
+            object.namespace().unwrap_or_default(),
+            object.name_any()
+        );
+        let print = hasher.finish();
+        let mut seen = self
+            .seen
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        seen.insert(key, print) != Some(print)
+    }
+}

@@ -1,0 +1,111 @@
+//! The kinds there are: for each of them one watch, one store and one queue.
+
+use api::vm::{
+    Container, Provider, VMBackup, VMClass, VMClone, VMImage, VMMigration, VMPlacementPolicy,
+    VMRestore, VMSet, VMSnapshot, VMSnapshotSchedule, VirtualMachine,
+};
+use fleet::Owner;
+use futures::{future::BoxFuture, stream::FuturesUnordered};
+use kube::{
+    Client, Resource as _,
+    runtime::reflector::{ObjectRef, Store},
+};
+
+use crate::{
+    context::owned_by,
+    hub::{Queue, Requests, SpecChanges, Watch},
+};
+
+macro_rules! kinds {
+    ($($field:ident: $kind:ty),* $(,)?) => {
+        /// The watch of each kind.
+        pub(crate) struct Watches {
+            $(pub(crate) $field: Watch<$kind>,)*
+        }
+
+        /// What the watches know.
+        pub(crate) struct Stores {
+            $(pub(crate) $field: Store<$kind>,)*
+        }
+
+        /// Where requests to look at objects are put.
+        #[derive(Clone)]
+        pub(crate) struct Queues {
+            $(pub(crate) $field: Queue<$kind>,)*
+        }
+
+        /// The other ends of the queues.
+        pub(crate) struct AllRequests {
+            $(pub(crate) $field: Requests<$kind>,)*
+        }
+
+        impl Watches {
+            pub(crate) fn new() -> Self {
+                Self { $($field: Watch::new(),)* }
+            }
+
+            pub(crate) fn stores(&self) -> Stores {
+                Stores { $($field: self.$field.store(),)* }
+            }
+
+            /// Every object is looked at when someone changes it.
+            pub(crate) fn requeue_own(&mut self, queues: &Queues) {
+                $({
+                    let (queue, changes) = (queues.$field.clone(), SpecChanges::new());
+                    self.$field.subscribe(move |object| {
+                        if changes.is_new(object) {
+                            queue.push_object(object);
+                        }
+                    });
+                })*
+            }
+
+            pub(crate) fn run(self, client: &Client, into: &FuturesUnordered<BoxFuture<'static, ()>>) {
+                $(into.push(self.$field.run(client.clone()));)*
+            }
+        }
+
+        impl Stores {
+            /// Waits until everything there is has been seen once.
+            pub(crate) async fn ready(&self) {
+                $(
+                    // Fails only when the watch is gone, and then nothing is looked at anyway.
+                    let _ = self.$field.wait_until_ready().await;
+                )*
+            }
+        }
+
+        impl Queues {
+            pub(crate) fn new() -> (Self, AllRequests) {
+                $(let $field = Queue::<$kind>::new();)*
+                (Self { $($field: $field.0,)* }, AllRequests { $($field: $field.1,)* })
+            }
+
+            /// Asks for a look at the object behind an owner key.
+            pub(crate) fn wake(&self, owner: &Owner) {
+                let Some((kind, namespace, name)) = owned_by(owner) else { return };
+                $(
+                    if kind == <$kind>::kind(&()) {
+                        self.$field.push(ObjectRef::new(name).within(namespace));
+                    }
+                )*
+            }
+        }
+    };
+}
+
+kinds! {
+    backups: VMBackup,
+    classes: VMClass,
+    clones: VMClone,
+    containers: Container,
+    images: VMImage,
+    machines: VirtualMachine,
+    migrations: VMMigration,
+    policies: VMPlacementPolicy,
+    providers: Provider,
+    restores: VMRestore,
+    schedules: VMSnapshotSchedule,
+    sets: VMSet,
+    snapshots: VMSnapshot,
+}

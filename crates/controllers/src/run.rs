@@ -1,0 +1,182 @@
+//! Starting everything, and stopping it.
+
+use std::{future::Future, sync::Arc};
+
+use fleet::Fleet;
+use futures::{StreamExt as _, future::BoxFuture, stream::FuturesUnordered};
+use k8s_openapi::api::core::v1::Secret;
+use kube::{
+    Client, ResourceExt as _,
+    runtime::{
+        controller::{Action, Config, applier},
+        reflector::Store,
+    },
+};
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    Clock, Connector,
+    context::{Context, Error},
+    hub::{Kind, Requests, glimpse},
+    kinds::{Queues, Watches},
+    vm,
+};
+
+/// How the controllers are run.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// How Proxmox VE clusters are reached.
+    pub connector: Connector,
+    /// The time of day.
+    pub clock: Clock,
+    /// The engine; handed in when other front-ends share it.
+    pub fleet: Fleet,
+    /// Objects of one kind looked at at the same time.
+    pub concurrency: u16,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            connector: Connector::https(),
+            clock: Clock::system(),
+            fleet: Fleet::new(),
+            concurrency: 64,
+        }
+    }
+}
+
+/// Runs all controllers until `stop` is cancelled, then lets what is under way finish.
+///
+/// Dropping the future instead stops everything where it stands.
+pub async fn run(client: Client, options: Options, stop: CancellationToken) {
+    let mut watches = Watches::new();
+    let (queues, requests) = Queues::new();
+    let context = Arc::new(Context::new(
+        client.clone(),
+        &options,
+        watches.stores(),
+        queues.clone(),
+    ));
+    watches.requeue_own(&queues);
+    vm::wire(&mut watches, &context);
+
+    let background = FuturesUnordered::new();
+    background.push(wake(options.fleet.clone(), queues));
+    background
+        .push(Box::pin(vm::provider::follow_clusters(context.clone())) as BoxFuture<'static, ()>);
+    background.push(glimpse::<Secret>(client.clone(), {
+        let context = context.clone();
+        move |secret| vm::provider::secret_changed(&context, secret)
+    }));
+    watches.run(&client, &background);
+    let background = background.for_each(|()| async {});
+
+    let controllers = FuturesUnordered::new();
+    let start = Start {
+        context: &context,
+        options: &options,
+        stop: &stop,
+    };
+    let stores = &context.stores;
+    controllers.push(start.controller(
+        &stores.providers,
+        requests.providers,
+        vm::provider::reconcile,
+    ));
+    controllers.push(start.controller(&stores.machines, requests.machines, vm::machine::reconcile));
+    controllers.push(start.controller(
+        &stores.containers,
+        requests.containers,
+        vm::container::reconcile,
+    ));
+    controllers.push(start.controller(&stores.classes, requests.classes, vm::usage::class));
+    controllers.push(start.controller(&stores.policies, requests.policies, vm::usage::policy));
+    controllers.push(start.controller(&stores.clones, requests.clones, vm::clone::reconcile));
+    controllers.push(start.controller(&stores.restores, requests.restores, vm::clone::restore));
+    controllers.push(start.controller(&stores.sets, requests.sets, vm::set::reconcile));
+    controllers.push(start.controller(
+        &stores.schedules,
+        requests.schedules,
+        vm::schedule::reconcile,
+    ));
+    // Nothing looks at these yet.
+    drop((
+        requests.backups,
+        requests.images,
+        requests.migrations,
+        requests.snapshots,
+    ));
+    let controllers = controllers.for_each(|()| async {});
+
+    // The watches feed the controllers until those have finished.
+    futures::pin_mut!(background);
+    futures::pin_mut!(controllers);
+    futures::future::select(controllers, background).await;
+}
+
+struct Start<'a> {
+    context: &'a Arc<Context>,
+    options: &'a Options,
+    stop: &'a CancellationToken,
+}
+
+impl Start<'_> {
+    /// The loop that reconciles one kind.
+    fn controller<K, F, Fut>(
+        &self,
+        store: &Store<K>,
+        requests: Requests<K>,
+        reconcile: F,
+    ) -> BoxFuture<'static, ()>
+    where
+        K: Kind,
+        F: Fn(Arc<K>, Arc<Context>) -> Fut + Send + Sync + Copy + 'static,
+        Fut: Future<Output = Result<Action, Error>> + Send + 'static,
+    {
+        let (context, store, stop) = (self.context.clone(), store.clone(), self.stop.clone());
+        let config = Config::default().concurrency(self.options.concurrency);
+        Box::pin(async move {
+            // What an object refers to must have been seen before it can be said to be missing.
+            context.stores.ready().await;
+            let queue = requests
+                .stream()
+                .take_until(stop.cancelled_owned())
+                .map(Ok::<_, Never>);
+            let once = move |object: Arc<K>, context: Arc<Context>| {
+                Box::pin(async move {
+                    let uid = object.uid().unwrap_or_default();
+                    let action = reconcile(object, context.clone()).await?;
+                    context.failures.clear(&uid);
+                    Ok::<_, Error>(action)
+                })
+            };
+            applier(
+                once,
+                |object, error, context: Arc<Context>| context.retry(&*object, error),
+                context.clone(),
+                store,
+                queue,
+                config,
+            )
+            .for_each(|_| async {})
+            .await;
+        })
+    }
+}
+
+/// The error of a queue, which has none.
+#[derive(Debug, thiserror::Error)]
+enum Never {}
+
+/// Passes the engine's calls on to the objects concerned.
+fn wake(fleet: Fleet, queues: Queues) -> BoxFuture<'static, ()> {
+    let mut wakes = fleet.wakes();
+    // The stream must not keep the engine alive, nor end with it.
+    drop(fleet);
+    Box::pin(async move {
+        while let Some(owner) = wakes.next_owner().await {
+            queues.wake(&owner);
+        }
+    })
+}

@@ -1,0 +1,126 @@
+//! Writing status, and knowing what was written.
+//!
+//! The reconciler reads objects from a watch, which may be behind what it wrote itself a moment ago. For
+//! conditions that would not matter; for the engine's record it would: a record read too early names no
+//! VMID, and a second one would be chosen. Status has one writer, so what this process wrote last is
+//! newer than anything the watch shows, and is what the next pass starts from. A status that could not
+//! be written is kept too, and written before anything else is done.
+
+use std::{collections::BTreeMap, fmt::Debug, sync::Mutex};
+
+use kube::{
+    Api, Client, Resource, ResourceExt as _,
+    api::{Patch, PatchParams},
+    core::NamespaceResourceScope,
+};
+use serde::{Serialize, de::DeserializeOwned};
+use serde_json::{Value, json};
+
+/// The name under which Oxmox owns fields.
+pub(crate) const MANAGER: &str = "oxmox";
+
+/// What was last written, by object UID.
+#[derive(Debug, Default)]
+pub(crate) struct Statuses {
+    kept: Mutex<BTreeMap<String, Kept>>,
+}
+
+#[derive(Clone, Debug)]
+struct Kept {
+    status: Value,
+    stored: bool,
+}
+
+impl Statuses {
+    fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, Kept>> {
+        self.kept
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    /// The newest status known: what was written last, else what the object shows.
+    pub(crate) fn newest<S>(&self, uid: &str, shown: Option<&S>) -> S
+    where
+        S: Clone + Default + DeserializeOwned,
+    {
+        let kept = self.lock().get(uid).map(|kept| kept.status.clone());
+        kept.and_then(|status| serde_json::from_value(status).ok())
+            .or_else(|| shown.cloned())
+            .unwrap_or_default()
+    }
+
+    /// Whether something is still to be written for this object.
+    pub(crate) fn is_behind(&self, uid: &str) -> bool {
+        self.lock().get(uid).is_some_and(|kept| !kept.stored)
+    }
+
+    /// Forgets an object that is gone.
+    pub(crate) fn forget(&self, uid: &str) {
+        self.lock().remove(uid);
+    }
+
+    /// Writes a status, unless it is what is there already.
+    pub(crate) async fn write<K, S>(
+        &self,
+        client: &Client,
+        object: &K,
+        shown: Option<&S>,
+        status: &S,
+    ) -> kube::Result<()>
+    where
+        K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
+            + Clone
+            + Debug
+            + DeserializeOwned,
+        S: Serialize,
+    {
+        let uid = object.uid().unwrap_or_default();
+        let status = to_json(status)?;
+        let known = self.lock().get(&uid).cloned();
+        let unchanged = match &known {
+            Some(kept) => kept.stored && kept.status == status,
+            None => shown.is_some_and(|shown| to_json(shown).is_ok_and(|shown| shown == status)),
+        };
+        if unchanged {
+            return Ok(());
+        }
+        self.lock().insert(
+            uid.clone(),
+            Kept {
+                status: status.clone(),
+                stored: false,
+            },
+        );
+        let api: Api<K> = Api::namespaced(
+            client.clone(),
+            object.namespace().as_deref().unwrap_or("default"),
+        );
+        let patch = json!({
+            "apiVersion": K::api_version(&()),
+            "kind": K::kind(&()),
+            // The UID keeps a status off a successor with the same name.
+            "metadata": { "name": object.name_any(), "uid": uid },
+            "status": status,
+        });
+        let params = PatchParams::apply(MANAGER).force();
+        let name = object.name_any();
+        match api
+            .patch_status(&name, &params, &Patch::Apply(&patch))
+            .await
+        {
+            Ok(_) => {
+                if let Some(kept) = self.lock().get_mut(&uid)
+                    && kept.status == status
+                {
+                    kept.stored = true;
+                }
+                Ok(())
+            }
+            Err(error) => Err(error),
+        }
+    }
+}
+
+fn to_json(status: &impl Serialize) -> kube::Result<Value> {
+    serde_json::to_value(status).map_err(kube::Error::SerdeError)
+}

@@ -1,0 +1,26 @@
+//! The controllers of `infra.virtrigaud.io`.
+
+pub(crate) mod clone;
+pub(crate) mod container;
+pub(crate) mod machine;
+pub(crate) mod provider;
+mod refs;
+pub(crate) mod schedule;
+pub(crate) mod set;
+mod translate;
+pub(crate) mod usage;
+
+use std::sync::Arc;
+
+use crate::{context::Context, kinds::Watches};
+
+/// Has every kind looked at again when something it reads has changed.
+pub(crate) fn wire(watches: &mut Watches, context: &Arc<Context>) {
+    machine::wire(watches, context);
+    provider::wire(watches, context);
+    clone::wire(watches, context);
+    container::wire(watches, context);
+    schedule::wire(watches, context);
+    set::wire(watches, context);
+    usage::wire(watches, context);
+}

@@ -1,0 +1,313 @@
+//! `Container`: an LXC guest, through the same door as machines.
+
+use std::{sync::Arc, time::Duration};
+
+use api::vm::{Bytes, Container, ContainerStatus, FleetRecord, Phase, StepView};
+use fleet::{
+    GuestIntent, GuestProgress, GuestRecord, Outcome, PowerFact,
+    intent::{Container as Lxc, Disk, DiskRole, MountPoint, Source},
+    record::Stage,
+};
+use kube::{ResourceExt as _, runtime::controller::Action};
+
+use super::{
+    machine::doing,
+    refs::{self, Lookup, Missing},
+    translate::{self, Invalid},
+};
+use crate::{
+    conditions::Conditions,
+    context::{Context, Error, FINALIZER, namespace, owner},
+    kinds::Watches,
+};
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A container is looked at again when its Provider changes.
+pub(crate) fn wire(watches: &mut Watches, context: &Arc<Context>) {
+    let (context, changes) = (context.clone(), crate::hub::SpecChanges::new());
+    watches.providers.subscribe(move |provider| {
+        if changes.is_new(provider) {
+            for container in context.stores.containers.state() {
+                context.queues.containers.push_object(&container);
+            }
+        }
+    });
+}
+
+fn record(status: &ContainerStatus) -> GuestRecord {
+    let kept = status
+        .record
+        .clone()
+        .and_then(|record| serde_json::from_value(record.0).ok());
+    kept.unwrap_or_default()
+}
+
+pub(crate) async fn reconcile(
+    container: Arc<Container>,
+    context: Arc<Context>,
+) -> Result<Action, Error> {
+    let uid = container.uid().unwrap_or_default();
+    let before: ContainerStatus = context.statuses.newest(&uid, container.status.as_ref());
+    if context.statuses.is_behind(&uid) {
+        write(&context, &container, &before).await?;
+    }
+    let leaving = container.metadata.deletion_timestamp.is_some();
+    if leaving && !container.finalizers().iter().any(|f| f == FINALIZER) {
+        return Ok(Action::await_change());
+    }
+    if !leaving {
+        context.hold(&*container).await?;
+    }
+    let intent = match intent(&context, &container, &before).await {
+        Ok(intent) => intent,
+        Err(Lookup::Failed(error)) => return Err(error),
+        Err(Lookup::Missing(_)) if leaving && record(&before).identity.is_none() => {
+            context.release(&*container).await?;
+            return Ok(Action::await_change());
+        }
+        Err(Lookup::Missing(missing)) => {
+            context
+                .warn(&*container, missing.reason, &missing.message)
+                .await;
+            let mut now = Conditions::new(
+                &before.conditions,
+                context.clock.time(),
+                container.metadata.generation,
+            );
+            now.set("Ready", false, missing.reason, &missing.message);
+            let phase = if missing.invalid {
+                Phase::Failed
+            } else {
+                Phase::Pending
+            };
+            let status = ContainerStatus {
+                conditions: now.done(),
+                phase: Some(phase),
+                ..before.clone()
+            };
+            write(&context, &container, &status).await?;
+            return Ok(Action::requeue(Duration::from_mins(1)));
+        }
+    };
+    let mut status = before;
+    loop {
+        let kept = record(&status);
+        let progress = if leaving {
+            context.fleet.delete(&intent, &kept).await
+        } else {
+            context.fleet.guest(&intent, &kept).await
+        };
+        let outcome = progress.outcome.clone();
+        context.tell(&*container, &progress.events).await;
+        if leaving && outcome == Outcome::Gone {
+            context.fleet.forget(&intent.owner);
+            context.release(&*container).await?;
+            return Ok(Action::await_change());
+        }
+        status = report(&context, &container, &status, progress, leaving);
+        write(&context, &container, &status).await?;
+        match outcome {
+            Outcome::Persist => {}
+            Outcome::Waiting { retry, .. } => return Ok(Action::requeue(retry)),
+            Outcome::Working { .. } => return Ok(Action::requeue(PATIENCE)),
+            Outcome::Settled | Outcome::Gone | Outcome::Failed { .. } => {
+                return Ok(Action::await_change());
+            }
+        }
+    }
+}
+
+async fn write(
+    context: &Context,
+    container: &Container,
+    status: &ContainerStatus,
+) -> Result<(), Error> {
+    context
+        .statuses
+        .write(
+            &context.client,
+            container,
+            container.status.as_ref(),
+            status,
+        )
+        .await?;
+    Ok(())
+}
+
+async fn intent(
+    context: &Context,
+    container: &Container,
+    status: &ContainerStatus,
+) -> Result<GuestIntent, Lookup> {
+    let (place, spec) = (namespace(container), &container.spec);
+    let record = record(status);
+    let recorded = record.identity.as_ref().map(|identity| &identity.cluster);
+    let provider = refs::provider(context, &place, spec.provider_ref.as_ref(), recorded)?;
+    let cluster = refs::cluster(&provider)?;
+    let owner =
+        owner(container).ok_or_else(|| Missing::new("InvalidSpec", "the object has no UID"))?;
+    let source = Source::ContainerTemplate {
+        volume: spec.template.clone(),
+    };
+    let nodes = context.providers.nodes(&cluster);
+    let mut intent = GuestIntent::new(owner, cluster, container.name_any(), source);
+    intent.hardware.cpu.cores = spec.cpus;
+    intent.hardware.memory.size = spec.memory.or(Some(Bytes::mib(512))).map(translate::size);
+    let defaults = provider.spec.defaults.clone().unwrap_or_default();
+    let disk = |name: Option<&String>, field: &str| {
+        let name = name.or(defaults.storage.as_ref());
+        name.map(|name| translate::storage(field, name)).transpose()
+    };
+    let root = spec.root_fs.clone().unwrap_or(api::vm::RootFs {
+        size: Bytes::gib(8),
+        storage: None,
+    });
+    intent.disks = vec![Disk {
+        name: "root".to_owned(),
+        role: DiskRole::Root,
+        storage: disk(root.storage.as_ref(), "spec.rootFs.storage")?,
+        size: Some(translate::size(root.size)),
+        ..Disk::default()
+    }];
+    for (at, network) in spec.networks.iter().enumerate() {
+        intent.nics.push(translate::container_nic(
+            &format!("spec.networks[{at}]"),
+            network,
+            &provider,
+        )?);
+    }
+    intent.options.description = spec.description.clone();
+    intent.options.tags = (!spec.tags.is_empty()).then(|| spec.tags.clone());
+    intent.options.pool = spec.pool.clone().or(defaults.pool.clone());
+    intent.options.onboot = spec.on_boot;
+    intent.options.startup = spec.startup.as_ref().map(translate::startup);
+    intent.options.protection = spec.protection;
+    let mut mounts = Vec::new();
+    for (at, mount) in spec.mount_points.iter().enumerate() {
+        mounts.push(MountPoint {
+            path: mount.path.clone(),
+            storage: disk(
+                mount.storage.as_ref(),
+                &format!("spec.mountPoints[{at}].storage"),
+            )?,
+            size: translate::size(mount.size),
+            backup: mount.backup.unwrap_or(false),
+            read_only: mount.read_only.unwrap_or(false),
+        });
+    }
+    let password = match &spec.password_secret_ref {
+        None => None,
+        // Read once, when the container is made; a Secret that was cleaned up since is no loss.
+        Some(_) if record.stage >= Stage::Made => None,
+        Some(secret) => Some(
+            refs::from_secret(
+                context,
+                &place,
+                "spec.passwordSecretRef",
+                secret,
+                "password",
+            )
+            .await?,
+        ),
+    };
+    intent.container = Some(Lxc {
+        unprivileged: spec.unprivileged.unwrap_or(true),
+        swap: spec.swap.map(translate::size),
+        password,
+        ssh_keys: spec.ssh_keys.clone(),
+        features: spec.features.clone(),
+        mounts,
+        ..Lxc::default()
+    });
+    intent.power = translate::power(spec.power_state);
+    let policy = match &spec.placement_ref {
+        None => None,
+        Some(named) => Some(
+            refs::find(&context.stores.policies, &place, &named.name).ok_or_else(|| {
+                Invalid::new(
+                    "spec.placementRef",
+                    format!("there is no VMPlacementPolicy {:?}", named.name),
+                )
+            })?,
+        ),
+    };
+    let policy = policy.as_ref().map(|policy| &policy.spec);
+    intent.placement = translate::placement(spec.node.as_deref(), &nodes, policy, &[])?;
+    intent.policy.deletion = translate::deletion(spec.deletion_policy);
+    intent.policy.protected = spec.protection == Some(true);
+    intent.vmids = translate::vmids(&provider)?;
+    Ok(intent)
+}
+
+fn report(
+    context: &Context,
+    container: &Container,
+    before: &ContainerStatus,
+    progress: GuestProgress,
+    leaving: bool,
+) -> ContainerStatus {
+    let GuestProgress {
+        record,
+        outcome,
+        facts,
+        events: _,
+    } = progress;
+    let generation = container.metadata.generation;
+    let mut now = Conditions::new(&before.conditions, context.clock.time(), generation);
+    let mut step = None;
+    match &outcome {
+        Outcome::Persist => now.set(
+            "Ready",
+            false,
+            "Preparing",
+            "choosing a place and an identity",
+        ),
+        Outcome::Working {
+            step: kind,
+            message,
+        } => {
+            now.set("Ready", false, doing(*kind), message);
+            step = Some(message.clone());
+        }
+        Outcome::Waiting { what, message, .. } => {
+            now.set("Ready", false, what.as_str(), message);
+            step = Some(message.clone());
+        }
+        Outcome::Settled => now.set("Ready", true, "Settled", "the container is as declared"),
+        Outcome::Gone => now.set("Ready", false, "Gone", "the container is gone"),
+        Outcome::Failed { why, message } => now.set("Ready", false, why.as_str(), message),
+    }
+    let resting = if facts.power == PowerFact::Stopped {
+        Phase::Stopped
+    } else {
+        Phase::Running
+    };
+    let phase = match &outcome {
+        _ if leaving => Phase::Deleting,
+        Outcome::Settled => resting,
+        Outcome::Failed { .. } => Phase::Failed,
+        _ if record.stage >= Stage::Settled => Phase::Updating,
+        _ => Phase::Provisioning,
+    };
+    let ips: Vec<String> = facts.addresses().iter().map(ToString::to_string).collect();
+    let task = record.in_flight.first().map(|task| task.upid.to_string());
+    ContainerStatus {
+        conditions: now.done(),
+        observed_generation: generation,
+        phase: Some(phase),
+        vmid: record.identity.as_ref().map(|identity| identity.vmid.get()),
+        node: facts
+            .node
+            .as_ref()
+            .map(ToString::to_string)
+            .or_else(|| before.node.clone()),
+        ips: if ips.is_empty() {
+            before.ips.clone()
+        } else {
+            ips
+        },
+        current_step: step.map(|step| StepView { step, task }),
+        record: serde_json::to_value(&record).ok().map(FleetRecord),
+    }
+}

@@ -1,0 +1,175 @@
+//! `VirtualMachine`: one guest per object, kept as declared.
+
+mod remove;
+mod report;
+mod resolve;
+
+use std::{sync::Arc, time::Duration};
+
+use api::vm::{VirtualMachine, VirtualMachineStatus};
+use fleet::{ClusterName, GuestIntent, GuestProgress, GuestRecord, Outcome};
+use kube::{ResourceExt as _, runtime::controller::Action};
+
+pub(crate) use self::report::doing;
+use super::refs::Lookup;
+use crate::{
+    context::{Context, Error, namespace},
+    kinds::Watches,
+};
+
+/// How long a machine whose guest is being worked on is left to the engine's call at most.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// The engine's record of a machine.
+pub(crate) fn record(status: &VirtualMachineStatus) -> GuestRecord {
+    let kept = status
+        .record
+        .clone()
+        .and_then(|record| serde_json::from_value(record.0).ok());
+    kept.unwrap_or_default()
+}
+
+/// The cluster a machine's guest was put on.
+pub(crate) fn recorded_cluster(status: &VirtualMachineStatus) -> Option<ClusterName> {
+    record(status).identity.map(|identity| identity.cluster)
+}
+
+/// A machine is looked at again when an object it reads has changed.
+pub(crate) fn wire(watches: &mut Watches, context: &Arc<Context>) {
+    let again = |context: &Arc<Context>| {
+        let context = context.clone();
+        move |reads: &dyn Fn(&VirtualMachine) -> bool| {
+            for machine in context.stores.machines.state() {
+                if reads(&machine) {
+                    context.queues.machines.push_object(&machine);
+                }
+            }
+        }
+    };
+    let named = |r: Option<&api::vm::LocalRef>, name: &str| r.is_some_and(|r| r.name == name);
+
+    let (push, changes) = (again(context), crate::hub::SpecChanges::new());
+    watches.classes.subscribe(move |class| {
+        let (place, name) = (namespace(class), class.name_any());
+        if changes.is_new(class) {
+            push(&|vm| namespace(vm) == place && named(vm.spec.class_ref.as_ref(), &name));
+        }
+    });
+    let push = again(context);
+    watches.images.subscribe(move |image| {
+        let (place, name) = (namespace(image), image.name_any());
+        push(&|vm| namespace(vm) == place && named(vm.spec.image_ref.as_ref(), &name));
+    });
+    let (push, changes) = (again(context), crate::hub::SpecChanges::new());
+    watches.policies.subscribe(move |policy| {
+        let place = namespace(policy);
+        if changes.is_new(policy) {
+            // A policy's labels are put on machines that do not refer to it, too.
+            push(&|vm| namespace(vm) == place);
+        }
+    });
+    let (push, changes) = (again(context), crate::hub::SpecChanges::new());
+    watches.providers.subscribe(move |provider| {
+        let name = provider.name_any();
+        if changes.is_new(provider) {
+            push(&|vm| vm.spec.provider_ref.as_ref().is_none_or(|r| r.name == name));
+        }
+    });
+    // A machine that is copied from another waits for it.
+    let push = again(context);
+    watches.machines.subscribe(move |source| {
+        let (place, name) = (namespace(source), source.name_any());
+        push(&|vm| {
+            namespace(vm) == place
+                && vm
+                    .status
+                    .as_ref()
+                    .is_none_or(|status| status.vmid.is_none())
+                && vm
+                    .spec
+                    .clone_from
+                    .as_ref()
+                    .is_some_and(|from| from.vm_ref.name == name)
+        });
+    });
+    let push = again(context);
+    watches.backups.subscribe(move |backup| {
+        let (place, name) = (namespace(backup), backup.name_any());
+        push(&|vm| {
+            let from = vm.spec.restore_from.as_ref();
+            namespace(vm) == place && named(from.and_then(|from| from.backup_ref.as_ref()), &name)
+        });
+    });
+}
+
+pub(crate) async fn reconcile(
+    machine: Arc<VirtualMachine>,
+    context: Arc<Context>,
+) -> Result<Action, Error> {
+    let uid = machine.uid().unwrap_or_default();
+    let before: VirtualMachineStatus = context.statuses.newest(&uid, machine.status.as_ref());
+    if context.statuses.is_behind(&uid) {
+        // What could not be written last time goes first: nothing is done on an unstored record.
+        write(&context, &machine, &before).await?;
+    }
+    if machine.metadata.deletion_timestamp.is_some() {
+        return remove::remove(&machine, &context, before).await;
+    }
+    context.hold(&*machine).await?;
+    let intent = match resolve::intent(&context, &machine, &before).await {
+        Ok(intent) => intent,
+        Err(Lookup::Failed(error)) => return Err(error),
+        Err(Lookup::Missing(missing)) => {
+            context
+                .warn(&*machine, missing.reason, &missing.message)
+                .await;
+            let status = report::unresolved(&context, &machine, &before, &missing);
+            write(&context, &machine, &status).await?;
+            return Ok(Action::requeue(Duration::from_mins(5)));
+        }
+    };
+    let (status, outcome) = advance(&context, &machine, before, &intent).await?;
+    if context.providers.is_verbose(&intent.cluster) {
+        tracing::info!(machine = %machine.name_any(), ?outcome, "looked at");
+    } else {
+        tracing::debug!(machine = %machine.name_any(), ?outcome, "looked at");
+    }
+    report::announce(&context, &machine, &status).await;
+    Ok(match outcome {
+        Outcome::Waiting { retry, .. } => Action::requeue(retry),
+        Outcome::Working { .. } | Outcome::Persist => Action::requeue(PATIENCE),
+        Outcome::Settled | Outcome::Gone | Outcome::Failed { .. } => Action::await_change(),
+    })
+}
+
+/// Calls the engine until it has nothing more to do now, storing each record before the next call.
+async fn advance(
+    context: &Context,
+    machine: &VirtualMachine,
+    mut status: VirtualMachineStatus,
+    intent: &GuestIntent,
+) -> Result<(VirtualMachineStatus, Outcome), Error> {
+    loop {
+        let progress: GuestProgress = context.fleet.guest(intent, &record(&status)).await;
+        let outcome = progress.outcome.clone();
+        context.tell(machine, &progress.events).await;
+        let next = report::status(context, machine, &status, intent, progress);
+        write(context, machine, &next).await?;
+        status = next;
+        if outcome != Outcome::Persist {
+            return Ok((status, outcome));
+        }
+    }
+}
+
+pub(crate) async fn write(
+    context: &Context,
+    machine: &VirtualMachine,
+    status: &VirtualMachineStatus,
+) -> Result<(), Error> {
+    context
+        .statuses
+        .write(&context.client, machine, machine.status.as_ref(), status)
+        .await?;
+    Ok(())
+}

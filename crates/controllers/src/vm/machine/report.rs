@@ -1,0 +1,317 @@
+//! What the engine says, as status.
+
+use api::vm::{
+    Bytes, FleetRecord, NetworkStatus, Phase, StepView, VirtualMachine, VirtualMachineStatus,
+    condition,
+};
+use fleet::{
+    GuestFacts, GuestIntent, GuestProgress, Outcome, PowerFact, StepKind, Waiting, record::Stage,
+};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+
+use super::super::refs::Missing;
+use crate::{conditions::Conditions, context::Context};
+
+fn begin(context: &Context, machine: &VirtualMachine, before: &[Condition]) -> Conditions {
+    Conditions::new(before, context.clock.time(), machine.metadata.generation)
+}
+
+/// Something a machine refers to is missing.
+pub(super) fn unresolved(
+    context: &Context,
+    machine: &VirtualMachine,
+    before: &VirtualMachineStatus,
+    missing: &Missing,
+) -> VirtualMachineStatus {
+    let mut now = begin(context, machine, &before.conditions);
+    now.set("Ready", false, missing.reason, &missing.message);
+    now.keep("Provisioned");
+    VirtualMachineStatus {
+        conditions: now.done(),
+        observed_generation: machine.metadata.generation,
+        phase: Some(match (missing.invalid, before.vmid) {
+            (true, _) => Phase::Failed,
+            (false, Some(_)) => before.phase.unwrap_or_default(),
+            (false, None) => Phase::Pending,
+        }),
+        current_step: None,
+        ..before.clone()
+    }
+}
+
+/// Where the engine has come to.
+pub(super) fn status(
+    context: &Context,
+    machine: &VirtualMachine,
+    before: &VirtualMachineStatus,
+    intent: &GuestIntent,
+    progress: GuestProgress,
+) -> VirtualMachineStatus {
+    let GuestProgress {
+        record,
+        outcome,
+        facts,
+        events: _,
+    } = progress;
+    let mut now = begin(context, machine, &before.conditions);
+    let was_settled = record.stage >= Stage::Settled;
+    ready(&mut now, &outcome, &facts, before);
+    let made = record.stage >= Stage::Made;
+    match (made, &record.identity) {
+        (true, Some(id)) => {
+            now.set(
+                "Provisioned",
+                true,
+                "Made",
+                format!("guest {} exists on {}", id.vmid, id.cluster),
+            );
+        }
+        _ => now.set(
+            "Provisioned",
+            false,
+            "NotMade",
+            "the guest does not exist yet",
+        ),
+    }
+    if facts.pending.is_empty() {
+        if was_settled {
+            now.set("RestartRequired", false, "NothingPending", "");
+        }
+    } else {
+        let keys = facts.pending.join(", ");
+        let message = format!("{keys} will change when the guest is restarted");
+        now.set("RestartRequired", true, "PendingChanges", message);
+    }
+    if !facts.drift.is_empty() {
+        let keys: Vec<&str> = facts.drift.iter().map(|drift| drift.key.as_str()).collect();
+        now.set(
+            "Drifted",
+            true,
+            "ChangedElsewhere",
+            format!("{} differ from what is declared", keys.join(", ")),
+        );
+    }
+    let task = record.in_flight.first().map(|task| task.upid.to_string());
+    let current_step = match &outcome {
+        Outcome::Working { message, .. } | Outcome::Waiting { message, .. } => Some(StepView {
+            step: message.clone(),
+            task,
+        }),
+        _ => None,
+    };
+    let known = facts.power != PowerFact::Unknown;
+    let identity = record.identity.as_ref();
+    VirtualMachineStatus {
+        conditions: now.done(),
+        observed_generation: machine.metadata.generation,
+        phase: Some(phase(&outcome, &facts, record.stage)),
+        power_state: if known {
+            power_word(facts.power)
+        } else {
+            before.power_state.clone()
+        },
+        vmid: identity.map(|identity| identity.vmid.get()),
+        node: facts
+            .node
+            .as_ref()
+            .map(ToString::to_string)
+            .or_else(|| {
+                identity
+                    .filter(|_| !made)
+                    .map(|identity| identity.node.to_string())
+            })
+            .or_else(|| before.node.clone()),
+        uuid: identity.map(|identity| identity.uuid.to_string()),
+        cluster: identity.map(|identity| identity.cluster.to_string()),
+        ips: addresses(&facts, before, known),
+        networks: networks(intent, &facts, &record, before),
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "a count of processors, given as a float"
+        )]
+        cpus: facts.cpus.map(|cpus| cpus as u32).or(before.cpus),
+        memory: facts
+            .memory
+            .map(|memory| Bytes(memory.as_bytes()))
+            .or(before.memory),
+        pending_changes: facts.pending.clone(),
+        drift: facts.drift.iter().map(|drift| drift.key.clone()).collect(),
+        placement: facts.placement.clone().or_else(|| before.placement.clone()),
+        current_step,
+        console_url: before.console_url.clone(),
+        reverted_to: before.reverted_to.clone(),
+        record: serde_json::to_value(&record).ok().map(FleetRecord),
+    }
+}
+
+fn ready(
+    now: &mut Conditions,
+    outcome: &Outcome,
+    facts: &GuestFacts,
+    before: &VirtualMachineStatus,
+) {
+    match outcome {
+        // Only a choice was made; what was said before still holds, if anything was said.
+        Outcome::Persist => {
+            if condition(&before.conditions, "Ready").is_some() {
+                now.keep("Ready");
+            } else {
+                now.set(
+                    "Ready",
+                    false,
+                    "Preparing",
+                    "choosing a place and an identity",
+                );
+            }
+        }
+        Outcome::Working { step, message } => now.set("Ready", false, doing(*step), message),
+        // The guest runs as far as it can; what waits for a restart has its own condition.
+        Outcome::Waiting {
+            what: Waiting::Restart,
+            ..
+        }
+        | Outcome::Settled => {
+            let (reason, message) = match facts.power {
+                PowerFact::Running => ("Running", "the guest runs"),
+                PowerFact::Stopped => ("Stopped", "the guest is off, as declared"),
+                PowerFact::Paused => ("Paused", "the guest is paused, as declared"),
+                PowerFact::Suspended => ("Suspended", "the guest is suspended, as declared"),
+                PowerFact::Unknown => ("Settled", "the guest is as declared"),
+            };
+            now.set("Ready", true, reason, message);
+        }
+        Outcome::Waiting { what, message, .. } => now.set("Ready", false, what.as_str(), message),
+        Outcome::Gone => now.set("Ready", false, "Gone", "the guest is gone"),
+        Outcome::Failed { why, message } => now.set("Ready", false, why.as_str(), message),
+    }
+}
+
+fn phase(outcome: &Outcome, facts: &GuestFacts, stage: Stage) -> Phase {
+    let resting = match facts.power {
+        PowerFact::Stopped | PowerFact::Suspended => Phase::Stopped,
+        PowerFact::Paused => Phase::Paused,
+        PowerFact::Running | PowerFact::Unknown => Phase::Running,
+    };
+    match outcome {
+        Outcome::Failed { .. } => Phase::Failed,
+        Outcome::Gone => Phase::Deleting,
+        Outcome::Settled
+        | Outcome::Waiting {
+            what: Waiting::Restart,
+            ..
+        } => resting,
+        _ if stage >= Stage::Settled => Phase::Updating,
+        Outcome::Waiting { .. } if stage < Stage::Making => Phase::Pending,
+        _ => Phase::Provisioning,
+    }
+}
+
+fn power_word(power: PowerFact) -> Option<String> {
+    let word = match power {
+        PowerFact::Running => "On",
+        PowerFact::Stopped => "Off",
+        PowerFact::Paused => "Paused",
+        PowerFact::Suspended => "Suspended",
+        PowerFact::Unknown => return None,
+    };
+    Some(word.to_owned())
+}
+
+fn addresses(facts: &GuestFacts, before: &VirtualMachineStatus, known: bool) -> Vec<String> {
+    let now: Vec<String> = facts.addresses().iter().map(ToString::to_string).collect();
+    match (now.is_empty(), known, facts.power) {
+        // A guest that is off has no addresses; one we know nothing about keeps its last ones.
+        (true, true, PowerFact::Stopped | PowerFact::Suspended) => now,
+        (true, _, _) => before.ips.clone(),
+        _ => now,
+    }
+}
+
+fn networks(
+    intent: &GuestIntent,
+    facts: &GuestFacts,
+    record: &fleet::GuestRecord,
+    before: &VirtualMachineStatus,
+) -> Vec<NetworkStatus> {
+    let Some(identity) = &record.identity else {
+        return before.networks.clone();
+    };
+    let mut shown = Vec::new();
+    for nic in &intent.nics {
+        let Some(id) = identity.nics.get(&nic.name) else {
+            continue;
+        };
+        let seen = facts.nics.iter().find(|seen| seen.mac == id.mac);
+        let last = before
+            .networks
+            .iter()
+            .find(|last| last.name.as_deref() == Some(nic.name.as_str()));
+        let ips = match seen {
+            Some(seen) => seen.addresses.iter().map(ToString::to_string).collect(),
+            None => last.map(|last| last.ips.clone()).unwrap_or_default(),
+        };
+        shown.push(NetworkStatus {
+            name: Some(nic.name.clone()),
+            mac: id.mac.to_string(),
+            bridge: Some(nic.bridge.clone()),
+            ips,
+        });
+    }
+    for seen in &facts.nics {
+        if !shown.iter().any(|known| known.mac == seen.mac.to_string()) {
+            shown.push(NetworkStatus {
+                name: None,
+                mac: seen.mac.to_string(),
+                bridge: None,
+                ips: seen.addresses.iter().map(ToString::to_string).collect(),
+            });
+        }
+    }
+    shown
+}
+
+/// What a step is called while it is done; the stable reasons of `Ready`.
+pub(crate) fn doing(step: StepKind) -> &'static str {
+    match step {
+        StepKind::UploadSeed => "UploadingSeed",
+        StepKind::Clone => "Cloning",
+        StepKind::Create => "Creating",
+        StepKind::Restore => "Restoring",
+        StepKind::Configure => "Configuring",
+        StepKind::Resize => "Resizing",
+        StepKind::Start => "Starting",
+        StepKind::Shutdown => "ShuttingDown",
+        StepKind::Stop => "Stopping",
+        StepKind::Reboot => "Restarting",
+        StepKind::Suspend => "Suspending",
+        StepKind::Migrate => "Migrating",
+        StepKind::RemoveSeed => "RemovingSeed",
+        StepKind::Destroy => "Destroying",
+        StepKind::Snapshot => "Snapshotting",
+        StepKind::DeleteSnapshot => "DeletingSnapshot",
+        StepKind::Rollback => "RollingBack",
+        StepKind::Backup => "BackingUp",
+        StepKind::Download => "Downloading",
+        StepKind::MakeTemplate => "MakingTemplate",
+        StepKind::RemoveVolume => "RemovingVolume",
+    }
+}
+
+/// Says it when a machine has become ready.
+pub(super) async fn announce(
+    context: &Context,
+    machine: &VirtualMachine,
+    status: &VirtualMachineStatus,
+) {
+    let Some(ready) = condition(&status.conditions, "Ready") else {
+        return;
+    };
+    if ready.status == "True" {
+        let message = match status.ips.as_slice() {
+            [] => ready.message.clone(),
+            ips => format!("{} at {}", ready.message, ips.join(", ")),
+        };
+        context.normal(machine, "Ready", &message).await;
+    }
+}

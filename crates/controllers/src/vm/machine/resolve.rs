@@ -1,0 +1,370 @@
+//! Everything a machine refers to, found and put together.
+
+use std::sync::Arc;
+
+use api::vm::{
+    ImageSource, UserData, VMImage, VirtualMachine, VirtualMachineSpec, VirtualMachineStatus,
+};
+use fleet::{
+    ClusterName, GuestIntent,
+    intent::{CloneMode, Payload, Source, TemplateRef},
+    record::Stage,
+};
+use kube::ResourceExt as _;
+
+use super::{
+    super::{
+        refs::{self, Lookup, Missing},
+        translate::{self, InitParts, MachineParts},
+    },
+    record,
+};
+use crate::context::{Context, namespace, owner};
+
+pub(super) async fn intent(
+    context: &Context,
+    machine: &VirtualMachine,
+    status: &VirtualMachineStatus,
+) -> Result<GuestIntent, Lookup> {
+    let place = namespace(machine);
+    let spec = &machine.spec;
+    let record = record(status);
+    let recorded = record.identity.as_ref().map(|identity| &identity.cluster);
+    let provider = refs::provider(context, &place, spec.provider_ref.as_ref(), recorded)?;
+    let cluster = refs::cluster(&provider)?;
+    let class = match &spec.class_ref {
+        Some(class) => Some(refs::class(context, &place, &class.name)?),
+        None => None,
+    };
+    let policy = match &spec.placement_ref {
+        None => None,
+        Some(named) => Some(refs::find(&context.stores.policies, &place, &named.name).ok_or_else(|| {
+            Missing::new(
+                "PlacementPolicyNotFound",
+                format!(
+                    "there is no VMPlacementPolicy {:?} in namespace {place:?}; create it or change spec.placementRef",
+                    named.name
+                ),
+            )
+        })?),
+    };
+    let made = record.stage >= Stage::Made;
+    let source = source(context, &place, spec, &cluster, made)?;
+    let defaults = provider.spec.defaults.clone().unwrap_or_default();
+    let parts = match init_parts(context, &place, spec).await {
+        // First-boot data has been read by then; a Secret that was cleaned up since is no loss.
+        Err(Lookup::Missing(_)) if record.stage >= Stage::Started => InitParts::default(),
+        other => other?,
+    };
+    let nodes = context.providers.nodes(&cluster);
+    Ok(translate::machine(MachineParts {
+        owner: owner(machine)
+            .ok_or_else(|| Missing::new("InvalidSpec", "the object has no UID"))?,
+        machine,
+        class: class.as_deref(),
+        provider: &provider,
+        provider_nodes: &nodes,
+        policy: policy.as_deref(),
+        avoid: &avoid(context, machine, policy.as_deref(), &cluster),
+        watched_labels: &watched_labels(context, &place),
+        source,
+        init: translate::init(spec, &defaults, parts)?,
+        cluster,
+    })?)
+}
+
+/// What the machine is made from.
+fn source(
+    context: &Context,
+    place: &str,
+    spec: &VirtualMachineSpec,
+    cluster: &ClusterName,
+    made: bool,
+) -> Result<Source, Missing> {
+    let mode = |choice: Option<bool>| {
+        if choice == Some(false) {
+            CloneMode::Full
+        } else {
+            CloneMode::Auto
+        }
+    };
+    if let Some(from) = &spec.clone_from {
+        let copy = clone_source(context, place, from, cluster);
+        return match copy {
+            Ok((from, snapshot)) => Ok(Source::Template {
+                from,
+                mode: mode(spec.linked_clone),
+                snapshot,
+            }),
+            Err(_) if made => Ok(forgotten(&from.vm_ref.name)),
+            Err(missing) => Err(missing),
+        };
+    }
+    if let Some(from) = &spec.restore_from {
+        let volume = match (&from.volume, &from.backup_ref) {
+            (Some(volume), _) => Some(volume.clone()),
+            (None, Some(backup)) => refs::find(&context.stores.backups, place, &backup.name)
+                .and_then(|backup| backup.status.as_ref()?.volume.clone()),
+            (None, None) => None,
+        };
+        return match volume {
+            Some(volume) => Ok(Source::Backup { volume }),
+            None if made => Ok(forgotten("backup")),
+            None => Err(Missing::new(
+                "WaitingForSource",
+                "the backup is not there yet",
+            )),
+        };
+    }
+    let Some(image) = &spec.image_ref else {
+        return Ok(Source::Empty);
+    };
+    let Some(found) = refs::find(&context.stores.images, place, &image.name) else {
+        return if made {
+            Ok(forgotten(&image.name))
+        } else {
+            Err(Missing::new(
+                "ImageNotFound",
+                format!(
+                    "there is no VMImage {:?} in namespace {place:?}; create it or change spec.imageRef",
+                    image.name
+                ),
+            ))
+        };
+    };
+    image_source(
+        &found,
+        mode(spec.linked_clone.or(found.spec.linked_clone)),
+        cluster,
+        made,
+    )
+}
+
+fn image_source(
+    image: &Arc<VMImage>,
+    mode: CloneMode,
+    cluster: &ClusterName,
+    made: bool,
+) -> Result<Source, Missing> {
+    let template = |from| {
+        Ok(Source::Template {
+            from,
+            mode,
+            snapshot: None,
+        })
+    };
+    if let Some(tag) = &image.spec.tag {
+        return template(TemplateRef::Tags(vec![tag.clone()]));
+    }
+    match &image.spec.source {
+        None => Err(Missing::new(
+            "InvalidSpec",
+            "the VMImage has neither source nor tag",
+        )),
+        Some(ImageSource::Vmid(id)) => template(TemplateRef::Vmid(translate::vmid(
+            "VMImage spec.source",
+            *id,
+        )?)),
+        Some(ImageSource::Name(name)) => template(TemplateRef::Name(name.clone())),
+        Some(ImageSource::Volume(volume)) if volume.contains(":iso/") => Ok(Source::Iso {
+            volume: volume.clone(),
+        }),
+        Some(ImageSource::Volume(volume)) => Ok(Source::Volume {
+            volume: volume.clone(),
+        }),
+        Some(ImageSource::Url(_)) => {
+            let templates = image.status.iter().flat_map(|status| &status.templates);
+            let ready: Vec<_> = templates
+                .filter(|replica| replica.provider == cluster.as_str())
+                .filter_map(|replica| fleet::Vmid::new(replica.vmid?).ok())
+                .collect();
+            if !ready.is_empty() {
+                template(TemplateRef::AnyOf(ready))
+            } else if made {
+                Ok(forgotten(&image.name_any()))
+            } else {
+                Err(Missing::new(
+                    "ImagePreparing",
+                    format!(
+                        "VMImage {:?} is being made a template; its status says how far it is",
+                        image.name_any()
+                    ),
+                ))
+            }
+        }
+    }
+}
+
+/// The origin of a guest that exists. It is never read again, but says that the disks were copied.
+fn forgotten(name: &str) -> Source {
+    Source::Template {
+        from: TemplateRef::Name(name.to_owned()),
+        mode: CloneMode::Auto,
+        snapshot: None,
+    }
+}
+
+fn clone_source(
+    context: &Context,
+    place: &str,
+    from: &api::vm::CloneFrom,
+    cluster: &ClusterName,
+) -> Result<(TemplateRef, Option<String>), Missing> {
+    let name = &from.vm_ref.name;
+    let source = refs::find(&context.stores.machines, place, name).ok_or_else(|| {
+        Missing::new(
+            "SourceNotFound",
+            format!("there is no VirtualMachine {name:?} in namespace {place:?} to copy"),
+        )
+    })?;
+    let identity = source.status.as_ref().and_then(|status| {
+        let record = record(status);
+        record.identity.filter(|_| record.stage >= Stage::Made)
+    });
+    let identity = identity.ok_or_else(|| {
+        Missing::new(
+            "WaitingForSource",
+            format!("VirtualMachine {name:?} does not exist on PVE yet"),
+        )
+    })?;
+    if identity.cluster != *cluster {
+        return Err(Missing::new(
+            "InvalidSpec",
+            format!(
+                "VirtualMachine {name:?} is on another cluster ({}); copies stay on theirs",
+                identity.cluster
+            ),
+        ));
+    }
+    let snapshot = match &from.snapshot_ref {
+        None => None,
+        Some(snapshot) => {
+            let found = refs::find(&context.stores.snapshots, place, &snapshot.name);
+            let taken = found.and_then(|found| found.status.as_ref()?.snapshot_name.clone());
+            Some(taken.ok_or_else(|| {
+                Missing::new(
+                    "WaitingForSource",
+                    format!("VMSnapshot {:?} is not there yet", snapshot.name),
+                )
+            })?)
+        }
+    };
+    Ok((TemplateRef::Vmid(identity.vmid), snapshot))
+}
+
+async fn init_parts(
+    context: &Context,
+    place: &str,
+    spec: &VirtualMachineSpec,
+) -> Result<InitParts, Lookup> {
+    let Some(data) = &spec.user_data else {
+        return Ok(InitParts::default());
+    };
+    if let Some((field, other)) = plain_payload(data) {
+        let user_data = Some(refs::text(context, place, field, other).await?);
+        return Ok(InitParts {
+            user_data,
+            ..InitParts::default()
+        });
+    }
+    let Some(cloud_init) = &data.cloud_init else {
+        return Ok(InitParts::default());
+    };
+    let field = "spec.userData.cloudInit";
+    let user_data: Option<Payload> = if let Some(text) = &cloud_init.inline {
+        Some(Payload::from(text.as_str()))
+    } else if let Some(secret) = &cloud_init.secret_ref {
+        Some(refs::from_secret(context, place, field, secret, "userData").await?)
+    } else if let Some(map) = &cloud_init.config_map_ref {
+        Some(refs::from_config_map(context, place, field, map, "userData").await?)
+    } else {
+        None
+    };
+    let mut parts = InitParts {
+        user_data,
+        ..InitParts::default()
+    };
+    if let Some(from) = &cloud_init.vendor_data {
+        let field = "spec.userData.cloudInit.vendorData";
+        parts.vendor_data = Some(refs::text(context, place, field, from).await?);
+    }
+    if let Some(from) = &cloud_init.network_data {
+        let field = "spec.userData.cloudInit.networkData";
+        parts.network_data = Some(refs::text(context, place, field, from).await?);
+    }
+    if let Some(from) = &cloud_init.meta_data {
+        let field = "spec.userData.cloudInit.metaData";
+        parts.meta_data = Some(refs::text(context, place, field, from).await?);
+    }
+    if let Some(secret) = &cloud_init.password_secret_ref {
+        parts.password = Some(refs::from_secret(context, place, field, secret, "password").await?);
+    }
+    if let Some(secret) = &cloud_init.ssh_keys_secret_ref {
+        let keys = refs::from_secret(context, place, field, secret, "ssh-publickey").await?;
+        let lines = keys.as_text().unwrap_or_default().lines().map(str::trim);
+        parts.ssh_keys = lines
+            .filter(|line| !line.is_empty())
+            .map(ToOwned::to_owned)
+            .collect();
+    }
+    Ok(parts)
+}
+
+fn plain_payload(data: &UserData) -> Option<(&'static str, &api::vm::DataSource)> {
+    let ignition = data
+        .ignition
+        .as_ref()
+        .map(|source| ("spec.userData.ignition", source));
+    ignition.or_else(|| {
+        data.raw
+            .as_ref()
+            .map(|source| ("spec.userData.raw", source))
+    })
+}
+
+/// Nodes that run machines of the same cluster which the policy keeps this one apart from.
+fn avoid(
+    context: &Context,
+    machine: &VirtualMachine,
+    policy: Option<&api::vm::VMPlacementPolicy>,
+    cluster: &ClusterName,
+) -> Vec<String> {
+    let terms = policy.map_or(&[][..], |policy| &policy.spec.anti_affinity);
+    if terms.is_empty() {
+        return Vec::new();
+    }
+    let place = namespace(machine);
+    let others = context.stores.machines.state_filter(|other| {
+        namespace(other) == place
+            && other.uid() != machine.uid()
+            && terms
+                .iter()
+                .any(|term| term.matches(|key| other.labels().get(key).map(String::as_str)))
+    });
+    let mut nodes: Vec<String> = others
+        .iter()
+        .filter_map(|other| {
+            let status = other.status.as_ref()?;
+            (super::recorded_cluster(status).as_ref() == Some(cluster))
+                .then(|| status.node.clone())?
+        })
+        .collect();
+    nodes.sort();
+    nodes.dedup();
+    nodes
+}
+
+/// Label keys that policies of a namespace speak of.
+fn watched_labels(context: &Context, place: &str) -> Vec<String> {
+    let policies = context
+        .stores
+        .policies
+        .state_filter(|policy| namespace(policy) == place);
+    let terms = policies
+        .iter()
+        .flat_map(|policy| &policy.spec.anti_affinity);
+    let mut keys: Vec<String> = terms.map(|term| term.key.clone()).collect();
+    keys.sort();
+    keys.dedup();
+    keys
+}

@@ -1,0 +1,346 @@
+//! `Provider`: keeps the engine connected to a Proxmox VE cluster, and says how that goes.
+
+mod connection;
+mod report;
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use api::vm::{Provider, ProviderStatus};
+use fleet::{ClusterFacts, ClusterName};
+use futures::{
+    StreamExt as _,
+    stream::{BoxStream, SelectAll},
+};
+use k8s_openapi::api::core::v1::Secret;
+use kube::{
+    ResourceExt as _,
+    runtime::{controller::Action, reflector::ObjectRef},
+};
+use tokio::sync::{
+    mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel},
+    watch,
+};
+use tokio_stream::wrappers::WatchStream;
+
+use self::connection::{Settings, settings};
+use super::refs::{self, Lookup};
+use crate::{
+    context::{Context, Error, namespace},
+    kinds::Watches,
+};
+
+/// The Secret used when a Provider names none.
+pub(crate) const DEFAULT_SECRET: &str = "pve-credentials";
+
+/// How long a Provider that cannot be used is left alone at most.
+const RECHECK: Duration = Duration::from_mins(1);
+
+type Follow = (ClusterName, watch::Receiver<Arc<ClusterFacts>>);
+
+/// What each cluster is connected with.
+pub(crate) struct Connections {
+    known: Mutex<BTreeMap<ClusterName, Settings>>,
+    follow: UnboundedSender<Follow>,
+    followed: Mutex<Option<UnboundedReceiver<Follow>>>,
+}
+
+impl Default for Connections {
+    fn default() -> Self {
+        let (follow, followed) = unbounded_channel();
+        Self {
+            known: Mutex::default(),
+            follow,
+            followed: Mutex::new(Some(followed)),
+        }
+    }
+}
+
+impl Connections {
+    fn get(&self, name: &ClusterName) -> Option<Settings> {
+        self.known
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .get(name)
+            .cloned()
+    }
+
+    /// Nodes the Provider limits itself to.
+    pub(crate) fn nodes(&self, name: &ClusterName) -> Vec<String> {
+        self.get(name)
+            .map(|settings| settings.nodes)
+            .unwrap_or_default()
+    }
+
+    /// Whether everything about this Provider is to be logged.
+    pub(crate) fn is_verbose(&self, name: &ClusterName) -> bool {
+        self.get(name).is_some_and(|settings| settings.verbose)
+    }
+
+    fn put(&self, name: ClusterName, settings: Settings) {
+        self.known
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .insert(name, settings);
+    }
+
+    fn remove(&self, name: &ClusterName) {
+        self.known
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .remove(name);
+    }
+}
+
+/// A Provider is looked at again when a machine that uses it goes.
+pub(crate) fn wire(watches: &mut Watches, context: &Arc<Context>) {
+    let context = context.clone();
+    watches.machines.subscribe(move |machine| {
+        let status = machine.status.as_ref();
+        let recorded = status.and_then(super::machine::recorded_cluster);
+        if let Some((place, name)) = recorded
+            .as_ref()
+            .and_then(|name| name.as_str().split_once('/'))
+        {
+            context
+                .queues
+                .providers
+                .push(ObjectRef::new(name).within(place));
+        }
+    });
+}
+
+/// Looks at the Providers that read a Secret.
+pub(crate) fn secret_changed(context: &Context, secret: &ObjectRef<Secret>) {
+    let place = secret.namespace.as_deref().unwrap_or_default();
+    for provider in context.stores.providers.state() {
+        let own = namespace(&*provider);
+        let named = provider.spec.credential_secret_ref.as_ref();
+        let credentials = (
+            named
+                .and_then(|r| r.namespace.clone())
+                .unwrap_or_else(|| own.clone()),
+            named.map_or(DEFAULT_SECRET, |r| r.name.as_str()),
+        );
+        let env = provider
+            .spec
+            .runtime
+            .iter()
+            .flat_map(|runtime| &runtime.env);
+        let in_env = env
+            .filter_map(|var| var.value_from.as_ref()?.secret_key_ref.as_ref())
+            .any(|key| own == place && key.name == secret.name);
+        if in_env || (credentials.0 == place && credentials.1 == secret.name) {
+            context.queues.providers.push_object(&provider);
+        }
+    }
+}
+
+/// Looks at a Provider whenever something new is known about its cluster.
+pub(crate) async fn follow_clusters(context: Arc<Context>) {
+    let receiver = {
+        let mut followed = context
+            .providers
+            .followed
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        followed.take()
+    };
+    let Some(mut new) = receiver else { return };
+    let mut changes: SelectAll<BoxStream<'static, ClusterName>> = SelectAll::new();
+    loop {
+        tokio::select! {
+            Some((name, facts)) = new.recv() => {
+                changes.push(WatchStream::from_changes(facts).map(move |_| name.clone()).boxed());
+            }
+            Some(name) = changes.next(), if !changes.is_empty() => {
+                if let Some((place, name)) = name.as_str().split_once('/') {
+                    context.queues.providers.push(ObjectRef::new(name).within(place));
+                }
+            }
+            else => return,
+        }
+    }
+}
+
+pub(crate) async fn reconcile(
+    provider: Arc<Provider>,
+    context: Arc<Context>,
+) -> Result<Action, Error> {
+    let uid = provider.uid().unwrap_or_default();
+    let before: ProviderStatus = context.statuses.newest(&uid, provider.status.as_ref());
+    let name = match refs::cluster(&provider) {
+        Ok(name) => name,
+        Err(missing) => {
+            let status = report::unusable(&context, &provider, &before, &missing);
+            context
+                .statuses
+                .write(
+                    &context.client,
+                    &*provider,
+                    provider.status.as_ref(),
+                    &status,
+                )
+                .await?;
+            return Ok(Action::await_change());
+        }
+    };
+    if provider.metadata.deletion_timestamp.is_some() {
+        return leave(&provider, &context, &name, &before).await;
+    }
+    context.hold(&*provider).await?;
+    let wanted = match settings(&context, &provider).await {
+        Ok(wanted) => wanted,
+        Err(Lookup::Failed(error)) => return Err(error),
+        Err(Lookup::Missing(missing)) => {
+            context
+                .warn(&*provider, missing.reason, &missing.message)
+                .await;
+            let status = report::unusable(&context, &provider, &before, &missing);
+            context
+                .statuses
+                .write(
+                    &context.client,
+                    &*provider,
+                    provider.status.as_ref(),
+                    &status,
+                )
+                .await?;
+            return Ok(Action::requeue(RECHECK));
+        }
+    };
+    if let Err(missing) = connect(&provider, &context, &name, wanted).await {
+        context
+            .warn(&*provider, missing.reason, &missing.message)
+            .await;
+        let status = report::unusable(&context, &provider, &before, &missing);
+        context
+            .statuses
+            .write(
+                &context.client,
+                &*provider,
+                provider.status.as_ref(),
+                &status,
+            )
+            .await?;
+        return Ok(Action::requeue(RECHECK));
+    }
+    let facts = context.fleet.facts(&name).unwrap_or_default();
+    let status = report::known(&context, &provider, &name, &before, &facts);
+    announce(&provider, &context, &before, &status).await;
+    context
+        .statuses
+        .write(
+            &context.client,
+            &*provider,
+            provider.status.as_ref(),
+            &status,
+        )
+        .await?;
+    Ok(Action::await_change())
+}
+
+/// Connects the engine if it is not, or not like this. New credentials alone disturb nothing under way.
+async fn connect(
+    provider: &Provider,
+    context: &Context,
+    name: &ClusterName,
+    wanted: Settings,
+) -> Result<(), refs::Missing> {
+    let known = context.providers.get(name);
+    if known
+        .as_ref()
+        .is_some_and(|known| known.same_place(&wanted))
+    {
+        if known.is_some_and(|known| !known.same_credentials(&wanted)) {
+            context
+                .fleet
+                .set_credentials(name, wanted.connection.credentials.clone());
+            context
+                .normal(
+                    provider,
+                    "CredentialsRotated",
+                    "the new credentials are in use",
+                )
+                .await;
+        }
+        context.providers.put(name.clone(), wanted);
+        return Ok(());
+    }
+    let client = context
+        .connector
+        .connect(&wanted.connection)
+        .map_err(|error| refs::Missing::new("ConnectionInvalid", error.to_string()))?;
+    context
+        .fleet
+        .connect(name.clone(), client, wanted.fleet_options());
+    if let Some(facts) = context.fleet.watch(name) {
+        // Nobody listens only while everything is being taken down.
+        let _ = context.providers.follow.send((name.clone(), facts));
+    }
+    context.providers.put(name.clone(), wanted);
+    for machine in context.stores.machines.state() {
+        context.queues.machines.push_object(&machine);
+    }
+    for container in context.stores.containers.state() {
+        context.queues.containers.push_object(&container);
+    }
+    Ok(())
+}
+
+async fn announce(
+    provider: &Provider,
+    context: &Context,
+    before: &ProviderStatus,
+    now: &ProviderStatus,
+) {
+    let state = |status: &ProviderStatus| {
+        api::vm::condition(&status.conditions, "Ready")
+            .map(|c| (c.status.clone(), c.reason.clone()))
+    };
+    if state(before) == state(now) {
+        return;
+    }
+    if let Some(ready) = api::vm::condition(&now.conditions, "Ready") {
+        match ready.status.as_str() {
+            "True" => context.normal(provider, "Connected", &ready.message).await,
+            "False" => context.warn(provider, &ready.reason, &ready.message).await,
+            _ => {}
+        }
+    }
+}
+
+/// A Provider goes when no guest is left that only it can reach.
+async fn leave(
+    provider: &Provider,
+    context: &Context,
+    name: &ClusterName,
+    before: &ProviderStatus,
+) -> Result<Action, Error> {
+    let users = report::users(context, name);
+    if users.is_empty() {
+        context.fleet.disconnect(name);
+        context.providers.remove(name);
+        context.release(provider).await?;
+        return Ok(Action::await_change());
+    }
+    let missing = refs::Missing::new(
+        "InUse",
+        format!(
+            "still needed to look after {}; delete them first",
+            users.join(", ")
+        ),
+    );
+    context
+        .warn(provider, missing.reason, &missing.message)
+        .await;
+    let status = report::unusable(context, provider, before, &missing);
+    context
+        .statuses
+        .write(&context.client, provider, provider.status.as_ref(), &status)
+        .await?;
+    Ok(Action::requeue(RECHECK))
+}

@@ -1,0 +1,243 @@
+//! From a Provider and its Secret to everything a connection needs.
+
+use std::{
+    collections::BTreeMap,
+    fmt,
+    hash::{DefaultHasher, Hash as _, Hasher as _},
+};
+
+use api::vm::{EnvVar, Provider};
+use fleet::{NodeName, intent::Payload};
+use pve::{
+    Credentials,
+    tls::{Fingerprint, Trust},
+};
+
+use super::{
+    super::{
+        refs::{self, Lookup, Missing},
+        translate::{Invalid, provider_nodes},
+    },
+    DEFAULT_SECRET,
+};
+use crate::{
+    Connection,
+    context::{Context, namespace},
+};
+
+/// How one cluster is connected.
+#[derive(Clone)]
+pub(crate) struct Settings {
+    pub(crate) connection: Connection,
+    pub(crate) nodes: Vec<String>,
+    pub(crate) verbose: bool,
+    root: bool,
+    /// Tells credentials apart without keeping them where they could be shown.
+    credentials: u64,
+}
+
+impl fmt::Debug for Settings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Settings")
+            .field("endpoints", &self.connection.endpoints)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Settings {
+    pub(super) fn same_place(&self, other: &Self) -> bool {
+        self.connection.endpoints == other.connection.endpoints
+            && self.connection.trust == other.connection.trust
+            && self.nodes == other.nodes
+            && self.root == other.root
+    }
+
+    pub(super) fn same_credentials(&self, other: &Self) -> bool {
+        self.credentials == other.credentials
+    }
+
+    pub(super) fn fleet_options(&self) -> fleet::Options {
+        fleet::Options {
+            root: self.root,
+            nodes: self
+                .nodes
+                .iter()
+                .filter_map(|name| NodeName::new(name.as_str()).ok())
+                .collect(),
+            ..fleet::Options::default()
+        }
+    }
+}
+
+/// Reads what a Provider says, its Secret and its environment entries.
+pub(super) async fn settings(context: &Context, provider: &Provider) -> Result<Settings, Lookup> {
+    let env = environment(context, provider).await?;
+    let secret = credentials_secret(context, provider).await?;
+    let value = |key: &str, variable: &str| {
+        secret
+            .get(key)
+            .or_else(|| env.get(variable))
+            .map(|text| text.trim())
+            .filter(|text| !text.is_empty())
+    };
+    let endpoint = provider
+        .spec
+        .endpoint
+        .as_deref()
+        .or(env.get("PVE_ENDPOINT").map(String::as_str));
+    let Some(endpoint) = endpoint else {
+        return Err(Invalid::new("spec.endpoint", "is not set").into());
+    };
+    let mut endpoints = vec![endpoint.trim_end_matches('/').to_owned()];
+    endpoints.extend(
+        provider
+            .spec
+            .endpoints
+            .iter()
+            .map(|more| more.trim_end_matches('/').to_owned()),
+    );
+
+    let token = (
+        value("token_id", "PVE_TOKEN_ID"),
+        value("token_secret", "PVE_TOKEN_SECRET"),
+    );
+    let login = (
+        value("username", "PVE_USERNAME"),
+        value("password", "PVE_PASSWORD"),
+    );
+    let mut hasher = DefaultHasher::new();
+    (token, login).hash(&mut hasher);
+    let refused = |error: pve::InvalidId| Missing::new("CredentialsInvalid", error.to_string());
+    let credentials = match (token, login) {
+        ((Some(id), Some(secret)), _) => Credentials::token(id, secret).map_err(refused)?,
+        (_, (Some(user), Some(password))) => {
+            Credentials::password(user, password).map_err(refused)?
+        }
+        _ => {
+            let name = provider
+                .spec
+                .credential_secret_ref
+                .as_ref()
+                .map_or(DEFAULT_SECRET, |r| &r.name);
+            return Err(Missing::new(
+                "CredentialsMissing",
+                format!(
+                    "Secret {name:?} must hold token_id and token_secret, or username and password; create it, or name another one in spec.credentialSecretRef"
+                ),
+            )
+            .into());
+        }
+    };
+    let root = matches!(&credentials, Credentials::Password { user, .. } if user.to_string() == "root@pam");
+    let insecure = provider.spec.insecure_skip_verify || flag(&env, "PVE_INSECURE_SKIP_VERIFY")?;
+    let trust = if insecure {
+        Trust::Insecure
+    } else if let Some(prints) = secret.get("fingerprint") {
+        let each = prints
+            .split([',', '\n'])
+            .map(str::trim)
+            .filter(|text| !text.is_empty());
+        let read: Result<Vec<Fingerprint>, _> = each.map(str::parse).collect();
+        Trust::Fingerprints(read.map_err(|error: pve::Error| {
+            Missing::new(
+                "CredentialsInvalid",
+                format!("fingerprint in the Secret: {error}"),
+            )
+        })?)
+    } else if let Some(authority) = value("ca.crt", "PVE_CA_BUNDLE") {
+        Trust::Authority(authority.to_owned())
+    } else {
+        Trust::System
+    };
+    Ok(Settings {
+        connection: Connection {
+            endpoints,
+            trust,
+            credentials,
+        },
+        nodes: provider_nodes(provider, env.get("PVE_NODE_SELECTOR").map(String::as_str)),
+        verbose: env
+            .get("LOG_LEVEL")
+            .is_some_and(|level| level.eq_ignore_ascii_case("debug")),
+        root,
+        credentials: hasher.finish(),
+    })
+}
+
+fn flag(env: &BTreeMap<String, String>, name: &str) -> Result<bool, Invalid> {
+    match env.get(name).map(|text| text.to_lowercase()).as_deref() {
+        None | Some("" | "false" | "0" | "no" | "off") => Ok(false),
+        Some("true" | "1" | "yes" | "on") => Ok(true),
+        Some(other) => Err(Invalid::new(
+            format!("spec.runtime.env {name}"),
+            format!("{other:?} is neither true nor false"),
+        )),
+    }
+}
+
+/// The Secret's entries. A Secret named in the spec must exist; the default one may be missing when the
+/// environment entries hold the credentials.
+async fn credentials_secret(
+    context: &Context,
+    provider: &Provider,
+) -> Result<BTreeMap<String, String>, Lookup> {
+    let own = namespace(provider);
+    let named = provider.spec.credential_secret_ref.as_ref();
+    let place = named.and_then(|r| r.namespace.as_deref()).unwrap_or(&own);
+    if place != own {
+        return Err(Invalid::new(
+            "spec.credentialSecretRef.namespace",
+            format!(
+                "a Provider reads Secrets of its own namespace {own:?} only; copy the Secret there"
+            ),
+        )
+        .into());
+    }
+    let name = named.map_or(DEFAULT_SECRET, |r| r.name.as_str());
+    match context.secret(place, name).await? {
+        Some(secret) => Ok(refs::entries(secret)),
+        None if named.is_none() => Ok(BTreeMap::new()),
+        None => Err(Missing::new(
+            "SecretNotFound",
+            format!("there is no Secret {name:?} in namespace {place:?}; create it with token_id and token_secret"),
+        )
+        .into()),
+    }
+}
+
+async fn environment(
+    context: &Context,
+    provider: &Provider,
+) -> Result<BTreeMap<String, String>, Lookup> {
+    let mut read = BTreeMap::new();
+    let vars = provider
+        .spec
+        .runtime
+        .iter()
+        .flat_map(|runtime| &runtime.env);
+    for var in vars {
+        if let Some(value) = value(context, &namespace(provider), var).await? {
+            read.insert(var.name.clone(), value);
+        }
+    }
+    Ok(read)
+}
+
+async fn value(context: &Context, place: &str, var: &EnvVar) -> Result<Option<String>, Lookup> {
+    let field = format!("spec.runtime.env {}", var.name);
+    let kept: Payload = match (&var.value, &var.value_from) {
+        (Some(value), _) => return Ok(Some(value.clone())),
+        (None, None) => return Ok(None),
+        (None, Some(from)) => match (&from.secret_key_ref, &from.config_map_key_ref) {
+            (Some(key), _) => refs::from_secret(context, place, &field, key, &var.name).await?,
+            (None, Some(key)) => {
+                refs::from_config_map(context, place, &field, key, &var.name).await?
+            }
+            (None, None) => return Ok(None),
+        },
+    };
+    match kept.as_text() {
+        Some(text) => Ok(Some(text.to_owned())),
+        None => Err(Invalid::new(field, "is not text").into()),
+    }
+}

@@ -1,0 +1,165 @@
+//! What is known about a cluster, as status.
+
+use api::vm::{Bytes, NodeInfo, Provider, ProviderStatus};
+use fleet::{ClusterFacts, ClusterName};
+use kube::ResourceExt as _;
+
+use super::super::{machine, refs::Missing};
+use crate::{
+    conditions::{Conditions, Truth},
+    context::{Context, namespace},
+};
+
+fn conditions(context: &Context, provider: &Provider, before: &ProviderStatus) -> Conditions {
+    Conditions::new(
+        &before.conditions,
+        context.clock.time(),
+        provider.metadata.generation,
+    )
+}
+
+/// A Provider that cannot be used as it is written.
+pub(super) fn unusable(
+    context: &Context,
+    provider: &Provider,
+    before: &ProviderStatus,
+    missing: &Missing,
+) -> ProviderStatus {
+    let mut now = conditions(context, provider, before);
+    now.set("Ready", false, missing.reason, &missing.message);
+    ProviderStatus {
+        conditions: now.done(),
+        observed_generation: provider.metadata.generation,
+        healthy: false,
+        ..before.clone()
+    }
+}
+
+/// A Provider that is connected, and what its cluster says.
+pub(super) fn known(
+    context: &Context,
+    provider: &Provider,
+    name: &ClusterName,
+    before: &ProviderStatus,
+    facts: &ClusterFacts,
+) -> ProviderStatus {
+    let mut now = conditions(context, provider, before);
+    let refused = facts
+        .problem
+        .as_deref()
+        .filter(|text| text.contains("401") || text.contains("refused the credentials"));
+    match (facts.reachable, &facts.problem) {
+        (true, _) => {
+            let nodes = facts.nodes.values().filter(|node| node.online).count();
+            let message = format!(
+                "Proxmox VE {} with {nodes} of {} nodes online",
+                facts.version.as_deref().unwrap_or("of unknown version"),
+                facts.nodes.len()
+            );
+            now.set("Reachable", true, "Answered", "the API answers");
+            match facts.quorate {
+                Some(false) => now.set(
+                    "Ready",
+                    false,
+                    "NoQuorum",
+                    "the cluster has no quorum; nothing can be changed until it has",
+                ),
+                _ => now.set("Ready", true, "Connected", message),
+            }
+        }
+        (false, Some(problem)) => {
+            let reason = if refused.is_some() {
+                "CredentialsRefused"
+            } else {
+                "Unreachable"
+            };
+            now.set("Reachable", refused.is_some(), reason, problem);
+            now.set("Ready", false, reason, problem);
+        }
+        (false, None) => {
+            now.set("Reachable", Truth::Unknown, "Connecting", "no answer yet");
+            now.set("Ready", Truth::Unknown, "Connecting", "no answer yet");
+        }
+    }
+    if facts.reachable {
+        if facts.missing_privileges.is_empty() {
+            now.set(
+                "PrivilegesSufficient",
+                true,
+                "Complete",
+                "all privileges are there",
+            );
+        } else {
+            let list = facts.missing_privileges.join(", ");
+            now.set(
+                "PrivilegesSufficient",
+                false,
+                "PrivilegeMissing",
+                format!("grant {list}"),
+            );
+        }
+    } else {
+        now.keep("PrivilegesSufficient");
+    }
+    if provider
+        .spec
+        .runtime
+        .as_ref()
+        .is_some_and(|runtime| runtime.image.is_some())
+    {
+        now.set(
+            "Runtime",
+            true,
+            "InProcess",
+            "connected from Oxmox's own process; spec.runtime.image is not started",
+        );
+    }
+    let nodes = facts.nodes.iter().map(|(name, node)| NodeInfo {
+        name: name.to_string(),
+        online: node.online,
+        #[expect(
+            clippy::cast_possible_truncation,
+            reason = "a count of processors, given as a float"
+        )]
+        cpus: Some(node.cpus as i32).filter(|cpus| *cpus > 0),
+        memory: Some(Bytes(node.memory.as_bytes())).filter(|memory| memory.0 > 0),
+    });
+    let nodes: Vec<NodeInfo> = if facts.nodes.is_empty() {
+        before.nodes.clone()
+    } else {
+        nodes.collect()
+    };
+    ProviderStatus {
+        conditions: now.done(),
+        observed_generation: provider.metadata.generation,
+        healthy: facts.reachable && facts.quorate != Some(false),
+        version: facts.version.clone().or_else(|| before.version.clone()),
+        node_count: i32::try_from(nodes.len()).ok(),
+        nodes,
+        connected_vms: i32::try_from(users(context, name).len()).ok(),
+        missing_privileges: facts.missing_privileges.clone(),
+    }
+}
+
+/// The objects whose guests are on this cluster.
+pub(super) fn users(context: &Context, name: &ClusterName) -> Vec<String> {
+    let on_it = |status: Option<&api::vm::VirtualMachineStatus>| {
+        status.and_then(machine::recorded_cluster).as_ref() == Some(name)
+    };
+    let machines = context
+        .stores
+        .machines
+        .state_filter(|machine| on_it(machine.status.as_ref()));
+    let mut users: Vec<String> = machines
+        .iter()
+        .map(|machine| {
+            format!(
+                "VirtualMachine {}/{}",
+                namespace(&**machine),
+                machine.name_any()
+            )
+        })
+        .collect();
+    users.sort();
+    users
+}

@@ -1,0 +1,235 @@
+//! What objects refer to: found, or told why not.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use api::vm::{DataSource, KeySelector, NamespacedRef, Provider, VMClass};
+use fleet::{ClusterName, intent::Payload};
+use kube::{
+    ResourceExt as _,
+    runtime::reflector::{ObjectRef, Store},
+};
+
+use super::translate::Invalid;
+use crate::{
+    context::{Context, Error, namespace},
+    hub::Kind,
+};
+
+/// Something that is not there yet, or cannot be used: a reason and a sentence with the way out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Missing {
+    pub(crate) reason: &'static str,
+    pub(crate) message: String,
+    /// It can never work as written; otherwise it may come.
+    pub(crate) invalid: bool,
+}
+
+impl Missing {
+    pub(crate) fn new(reason: &'static str, message: impl Into<String>) -> Self {
+        Self {
+            reason,
+            message: message.into(),
+            invalid: false,
+        }
+    }
+}
+
+impl From<Invalid> for Missing {
+    fn from(invalid: Invalid) -> Self {
+        Self {
+            reason: "InvalidSpec",
+            message: invalid.to_string(),
+            invalid: true,
+        }
+    }
+}
+
+/// Either of the two ways looking something up fails.
+#[derive(Debug)]
+pub(crate) enum Lookup {
+    /// It is not there.
+    Missing(Missing),
+    /// It could not be asked for.
+    Failed(Error),
+}
+
+impl From<Missing> for Lookup {
+    fn from(missing: Missing) -> Self {
+        Self::Missing(missing)
+    }
+}
+
+impl From<Invalid> for Lookup {
+    fn from(invalid: Invalid) -> Self {
+        Self::Missing(invalid.into())
+    }
+}
+
+impl From<Error> for Lookup {
+    fn from(error: Error) -> Self {
+        Self::Failed(error)
+    }
+}
+
+/// An object of a store, by name.
+pub(crate) fn find<K: Kind>(store: &Store<K>, namespace: &str, name: &str) -> Option<Arc<K>> {
+    store.get(&ObjectRef::new(name).within(namespace))
+}
+
+/// The class of a machine.
+pub(crate) fn class(context: &Context, place: &str, name: &str) -> Result<Arc<VMClass>, Missing> {
+    find(&context.stores.classes, place, name).ok_or_else(|| {
+        Missing::new(
+            "ClassNotFound",
+            format!("there is no VMClass {name:?} in namespace {place:?}; create it or change spec.classRef"),
+        )
+    })
+}
+
+/// The Provider an object names, or the only one of its namespace.
+pub(crate) fn provider(
+    context: &Context,
+    place: &str,
+    named: Option<&NamespacedRef>,
+    recorded: Option<&ClusterName>,
+) -> Result<Arc<Provider>, Missing> {
+    let store = &context.stores.providers;
+    if let Some(named) = named {
+        let theirs = named.namespace.as_deref().unwrap_or(place);
+        let found = find(store, theirs, &named.name).ok_or_else(|| {
+            Missing::new(
+                "ProviderNotFound",
+                format!(
+                    "there is no Provider {:?} in namespace {theirs:?}; create it or change spec.providerRef",
+                    named.name
+                ),
+            )
+        })?;
+        let allowed = &found.spec.allowed_namespaces;
+        if theirs != place && !allowed.iter().any(|ns| ns == "*" || ns == place) {
+            return Err(Missing::new(
+                "ProviderNotAllowed",
+                format!(
+                    "Provider {theirs}/{} does not let namespace {place:?} use it; its owner can add it to spec.allowedNamespaces",
+                    named.name
+                ),
+            ));
+        }
+        return Ok(found);
+    }
+    if let Some((theirs, name)) = recorded.and_then(|name| name.as_str().split_once('/'))
+        && let Some(found) = find(store, theirs, name)
+    {
+        return Ok(found);
+    }
+    let mut here = store.state_filter(|provider| namespace(provider) == place);
+    match (here.pop(), here.is_empty()) {
+        (Some(only), true) => Ok(only),
+        (Some(_), false) => Err(Missing::new(
+            "ProviderAmbiguous",
+            format!("namespace {place:?} has several Providers; name one in spec.providerRef"),
+        )),
+        (None, _) => Err(Missing::new(
+            "ProviderNotFound",
+            format!(
+                "namespace {place:?} has no Provider; create one, or name one in spec.providerRef"
+            ),
+        )),
+    }
+}
+
+/// The name the engine knows a Provider's cluster by.
+pub(crate) fn cluster(provider: &Provider) -> Result<ClusterName, Missing> {
+    let name = format!("{}/{}", namespace(provider), provider.name_any());
+    ClusterName::new(name).map_err(|error| Missing::new("InvalidSpec", error.to_string()))
+}
+
+/// A text written in place or kept in a Secret or ConfigMap.
+pub(crate) async fn text(
+    context: &Context,
+    place: &str,
+    field: &str,
+    source: &DataSource,
+) -> Result<Payload, Lookup> {
+    if let Some(text) = &source.inline {
+        return Ok(Payload::from(text.as_str()));
+    }
+    if let Some(secret) = &source.secret_ref {
+        return from_secret(context, place, field, secret, "userData").await;
+    }
+    match &source.config_map_ref {
+        Some(map) => from_config_map(context, place, field, map, "userData").await,
+        None => Err(Invalid::new(field, "give inline, secretRef or configMapRef").into()),
+    }
+}
+
+/// A key of a Secret.
+pub(crate) async fn from_secret(
+    context: &Context,
+    place: &str,
+    field: &str,
+    from: &KeySelector,
+    default: &str,
+) -> Result<Payload, Lookup> {
+    let key = from.key.as_deref().unwrap_or(default);
+    let secret = context.secret(place, &from.name).await?.ok_or_else(|| {
+        Missing::new(
+            "SecretNotFound",
+            format!(
+                "{field}: there is no Secret {:?} in namespace {place:?}",
+                from.name
+            ),
+        )
+    })?;
+    let value = secret
+        .data
+        .unwrap_or_default()
+        .remove(key)
+        .map(|bytes| Payload::new(bytes.0));
+    value.ok_or_else(|| absent_key(field, "Secret", &from.name, key).into())
+}
+
+/// A key of a ConfigMap.
+pub(crate) async fn from_config_map(
+    context: &Context,
+    place: &str,
+    field: &str,
+    from: &KeySelector,
+    default: &str,
+) -> Result<Payload, Lookup> {
+    let key = from.key.as_deref().unwrap_or(default);
+    let map = context
+        .config_map(place, &from.name)
+        .await?
+        .ok_or_else(|| {
+            Missing::new(
+                "ConfigMapNotFound",
+                format!(
+                    "{field}: there is no ConfigMap {:?} in namespace {place:?}",
+                    from.name
+                ),
+            )
+        })?;
+    let text: Option<String> = map.data.unwrap_or_default().remove(key);
+    let bytes: Option<Vec<u8>> = map
+        .binary_data
+        .unwrap_or_default()
+        .remove(key)
+        .map(|bytes| bytes.0);
+    let value = text.map(Payload::from).or(bytes.map(Payload::new));
+    value.ok_or_else(|| absent_key(field, "ConfigMap", &from.name, key).into())
+}
+
+fn absent_key(field: &str, kind: &str, name: &str, key: &str) -> Missing {
+    Missing::new(
+        "KeyNotFound",
+        format!("{field}: {kind} {name:?} has no key {key:?}"),
+    )
+}
+
+/// Decoded entries of a Secret, as text.
+pub(crate) fn entries(secret: k8s_openapi::api::core::v1::Secret) -> BTreeMap<String, String> {
+    let data = secret.data.unwrap_or_default().into_iter();
+    data.filter_map(|(key, value)| Some((key, String::from_utf8(value.0).ok()?)))
+        .collect()
+}

@@ -1,0 +1,274 @@
+//! `VMSnapshotSchedule`: snapshots at set times, and only as many as are wanted.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use api::vm::{
+    DeletionPolicy, LocalRef, Phase, VMSnapshot, VMSnapshotSchedule, VMSnapshotScheduleStatus,
+    VMSnapshotSpec, VirtualMachine,
+};
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::{
+    Api, ResourceExt as _,
+    api::{DeleteParams, ObjectMeta, PostParams},
+    runtime::{controller::Action, reflector::ObjectRef},
+};
+
+use crate::{
+    conditions::Conditions,
+    context::{Context, Error, namespace},
+    cron::Cron,
+    kinds::Watches,
+};
+
+/// The label with the name of the schedule that took a snapshot.
+const SCHEDULE: &str = "infra.virtrigaud.io/schedule";
+/// The label that keeps a snapshot from being removed by its schedule.
+const PINNED: &str = "infra.virtrigaud.io/pinned";
+/// A time missed by more than this (nobody was running) is not made up for.
+const LATE: SignedDuration = SignedDuration::from_mins(10);
+
+/// A schedule is looked at when one of its snapshots changes.
+pub(crate) fn wire(watches: &mut Watches, context: &Arc<Context>) {
+    let context = context.clone();
+    watches.snapshots.subscribe(move |snapshot| {
+        if let Some(schedule) = snapshot.labels().get(SCHEDULE) {
+            context
+                .queues
+                .schedules
+                .push(ObjectRef::new(schedule).within(&namespace(snapshot)));
+        }
+    });
+}
+
+pub(crate) async fn reconcile(
+    schedule: Arc<VMSnapshotSchedule>,
+    context: Arc<Context>,
+) -> Result<Action, Error> {
+    if schedule.metadata.deletion_timestamp.is_some() {
+        return Ok(Action::await_change());
+    }
+    let uid = schedule.uid().unwrap_or_default();
+    let before: VMSnapshotScheduleStatus = context.statuses.newest(&uid, schedule.status.as_ref());
+    let generation = schedule.metadata.generation;
+    let mut conditions = Conditions::new(&before.conditions, context.clock.time(), generation);
+    let cron = match Cron::parse(&schedule.spec.schedule) {
+        Ok(cron) => cron,
+        Err(error) => {
+            let message = format!("spec.schedule: {error}");
+            context.warn(&*schedule, "InvalidSpec", &message).await;
+            conditions.set("Ready", false, "InvalidSpec", message);
+            let status = VMSnapshotScheduleStatus {
+                conditions: conditions.done(),
+                observed_generation: generation,
+                next_schedule_time: None,
+                ..before
+            };
+            context
+                .statuses
+                .write(
+                    &context.client,
+                    &*schedule,
+                    schedule.status.as_ref(),
+                    &status,
+                )
+                .await?;
+            return Ok(Action::await_change());
+        }
+    };
+    let now = context.clock.now();
+    let created = schedule
+        .metadata
+        .creation_timestamp
+        .as_ref()
+        .map_or(now, |time| time.0);
+    let since = before
+        .last_schedule_time
+        .as_ref()
+        .map_or(created, |time| time.0);
+    let due = due(&cron, since, now);
+    let mut last = before.last_schedule_time.clone();
+    if let Some(at) = due
+        && !schedule.spec.suspend
+    {
+        for machine in machines(&schedule, &context) {
+            take(&schedule, &context, &machine, at).await?;
+        }
+        last = Some(Time(at));
+    }
+    let kept = prune(&schedule, &context, now).await?;
+    let next = cron.next_after(now).filter(|_| !schedule.spec.suspend);
+    match (schedule.spec.suspend, next) {
+        (true, _) => conditions.set("Ready", true, "Suspended", "no snapshots are taken for now"),
+        (false, Some(next)) => {
+            conditions.set("Ready", true, "Scheduled", format!("next at {next}"));
+        }
+        (false, None) => conditions.set(
+            "Ready",
+            false,
+            "Never",
+            "spec.schedule names a time that never comes",
+        ),
+    }
+    let status = VMSnapshotScheduleStatus {
+        conditions: conditions.done(),
+        observed_generation: generation,
+        last_schedule_time: last,
+        next_schedule_time: next.map(Time),
+        kept: i32::try_from(kept).ok(),
+    };
+    context
+        .statuses
+        .write(
+            &context.client,
+            &*schedule,
+            schedule.status.as_ref(),
+            &status,
+        )
+        .await?;
+    Ok(next.map_or_else(Action::await_change, |next| {
+        let wait = Duration::try_from(next.duration_since(now)).unwrap_or_default();
+        Action::requeue(wait + Duration::from_secs(1))
+    }))
+}
+
+/// The latest time that has come since a moment and is not too long ago.
+fn due(cron: &Cron, since: Timestamp, now: Timestamp) -> Option<Timestamp> {
+    let earliest = now.checked_sub(LATE).unwrap_or(now);
+    let mut found = None;
+    let mut at = since.max(earliest);
+    while let Some(next) = cron.next_after(at).filter(|next| *next <= now) {
+        (found, at) = (Some(next), next);
+    }
+    found
+}
+
+fn machines(schedule: &VMSnapshotSchedule, context: &Context) -> Vec<Arc<VirtualMachine>> {
+    let place = namespace(schedule);
+    context.stores.machines.state_filter(|machine| {
+        let chosen = match &schedule.spec.vm_ref {
+            Some(one) => machine.name_any() == one.name,
+            None => schedule
+                .spec
+                .selector
+                .iter()
+                .all(|(k, v)| machine.labels().get(k) == Some(v)),
+        };
+        let exists = machine
+            .status
+            .as_ref()
+            .is_some_and(|status| status.vmid.is_some());
+        namespace(machine) == place
+            && chosen
+            && exists
+            && machine.metadata.deletion_timestamp.is_none()
+    })
+}
+
+async fn take(
+    schedule: &VMSnapshotSchedule,
+    context: &Context,
+    machine: &VirtualMachine,
+    at: Timestamp,
+) -> Result<(), Error> {
+    let api: Api<VMSnapshot> = context.api_in(&namespace(schedule));
+    // The name holds the time, so that a time is taken once however often it is tried.
+    let stamp = at.strftime("%Y%m%d%H%M");
+    let mut name = format!("{}-{}", schedule.name_any(), machine.name_any());
+    name.truncate(63 - 13);
+    let name = format!("{}-{stamp}", name.trim_end_matches(['-', '.']));
+    let snapshot = VMSnapshot {
+        metadata: ObjectMeta {
+            name: Some(name.clone()),
+            labels: Some(BTreeMap::from([(SCHEDULE.to_owned(), schedule.name_any())])),
+            ..ObjectMeta::default()
+        },
+        spec: VMSnapshotSpec {
+            vm_ref: LocalRef {
+                name: machine.name_any(),
+            },
+            description: schedule.spec.description.clone(),
+            include_memory: schedule.spec.include_memory,
+            deletion_policy: DeletionPolicy::Delete,
+        },
+        status: None,
+    };
+    match api.create(&PostParams::default(), &snapshot).await {
+        Err(kube::Error::Api(status)) if status.code == 409 => Ok(()),
+        other => {
+            other?;
+            context
+                .normal(schedule, "Taken", &format!("made VMSnapshot {name}"))
+                .await;
+            Ok(())
+        }
+    }
+}
+
+/// Removes what is too much or too old; returns how many stay.
+async fn prune(
+    schedule: &VMSnapshotSchedule,
+    context: &Context,
+    now: Timestamp,
+) -> Result<usize, Error> {
+    let (place, name) = (namespace(schedule), schedule.name_any());
+    let ours = context.stores.snapshots.state_filter(|snapshot| {
+        namespace(snapshot) == place && snapshot.labels().get(SCHEDULE) == Some(&name)
+    });
+    let retention = schedule.spec.retention.clone().unwrap_or_default();
+    let mut by_machine: BTreeMap<String, Vec<Arc<VMSnapshot>>> = BTreeMap::new();
+    for snapshot in ours {
+        by_machine
+            .entry(snapshot.spec.vm_ref.name.clone())
+            .or_default()
+            .push(snapshot);
+    }
+    let api: Api<VMSnapshot> = context.api_in(&place);
+    let mut kept = 0;
+    for snapshots in by_machine.values_mut() {
+        snapshots.sort_by_key(|snapshot| {
+            std::cmp::Reverse(
+                snapshot
+                    .metadata
+                    .creation_timestamp
+                    .as_ref()
+                    .map(|time| time.0),
+            )
+        });
+        let mut good = 0;
+        for snapshot in snapshots {
+            let taken = snapshot
+                .metadata
+                .creation_timestamp
+                .as_ref()
+                .map_or(now, |time| time.0);
+            let age = now.duration_since(taken);
+            let pinned = snapshot
+                .labels()
+                .get(PINNED)
+                .is_some_and(|value| value == "true");
+            let ready = snapshot
+                .status
+                .as_ref()
+                .is_some_and(|s| s.phase == Some(Phase::Succeeded));
+            // Only finished ones count, so that a failing schedule does not push the good ones out.
+            good += u32::from(ready);
+            let too_many = retention.max_count.is_some_and(|most| good > most);
+            let too_old = retention
+                .max_age_hours
+                .is_some_and(|hours| age > SignedDuration::from_hours(hours.into()));
+            if ready && !pinned && (too_many || too_old) {
+                match api
+                    .delete(&snapshot.name_any(), &DeleteParams::default())
+                    .await
+                {
+                    Err(kube::Error::Api(status)) if status.code == 404 => {}
+                    other => drop(other?),
+                }
+            } else {
+                kept += 1;
+            }
+        }
+    }
+    Ok(kept)
+}

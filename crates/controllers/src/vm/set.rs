@@ -1,0 +1,328 @@
+//! `VMSet`: several machines alike, numbered.
+//!
+//! Machines are named `<set>-<number>` and carry the digest of the template they were made from. A changed
+//! template reaches them from the highest number down, a few at a time, each only when the ones before it
+//! are Ready again. What a machine can take over in place is taken over in place; a new origin (image) means
+//! a new guest.
+
+use std::{
+    collections::BTreeMap,
+    hash::{DefaultHasher, Hash as _, Hasher as _},
+    sync::Arc,
+};
+
+use api::vm::{SetUpdateType, VMSet, VMSetStatus, VirtualMachine, VirtualMachineSpec, condition};
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use kube::{
+    Api, Resource as _, ResourceExt as _,
+    api::{DeleteParams, ObjectMeta, Patch, PatchParams, Preconditions},
+    runtime::{controller::Action, reflector::ObjectRef},
+};
+
+use super::translate::Invalid;
+use crate::{
+    conditions::Conditions,
+    context::{Context, Error, namespace},
+    kinds::Watches,
+    status::MANAGER,
+};
+
+/// The label with the digest of the template a machine was made from.
+const REVISION: &str = "infra.virtrigaud.io/revision";
+/// The label with the name of the set a machine belongs to.
+const SET: &str = "infra.virtrigaud.io/set";
+
+/// A set is looked at when one of its machines changes.
+pub(crate) fn wire(watches: &mut Watches, context: &Arc<Context>) {
+    let context = context.clone();
+    watches.machines.subscribe(move |machine| {
+        for owner in machine.owner_references() {
+            if owner.kind == VMSet::kind(&()) {
+                context
+                    .queues
+                    .sets
+                    .push(ObjectRef::new(&owner.name).within(&namespace(machine)));
+            }
+        }
+    });
+}
+
+pub(crate) async fn reconcile(set: Arc<VMSet>, context: Arc<Context>) -> Result<Action, Error> {
+    if set.metadata.deletion_timestamp.is_some() {
+        // The machines have the set as their owner and go with it.
+        return Ok(Action::await_change());
+    }
+    let uid = set.uid().unwrap_or_default();
+    let before: VMSetStatus = context.statuses.newest(&uid, set.status.as_ref());
+    let machines = members(&set, &context);
+    let plan = match plan(&set, &machines) {
+        Ok(plan) => plan,
+        Err(invalid) => {
+            context
+                .warn(&*set, "InvalidSpec", &invalid.to_string())
+                .await;
+            let status = report(&context, &set, &before, &machines, Err(&invalid));
+            context
+                .statuses
+                .write(&context.client, &*set, set.status.as_ref(), &status)
+                .await?;
+            return Ok(Action::await_change());
+        }
+    };
+    let api: Api<VirtualMachine> = context.api_in(&namespace(&*set));
+    for index in &plan.apply {
+        let machine = member(&set, *index);
+        let name = machine.name_any();
+        api.patch(
+            &name,
+            &PatchParams::apply(MANAGER).force(),
+            &Patch::Apply(&machine),
+        )
+        .await?;
+        context
+            .normal(&*set, "Applied", &format!("applied VirtualMachine {name}"))
+            .await;
+    }
+    for (name, uid) in &plan.delete {
+        let condition = Preconditions {
+            uid: Some(uid.clone()),
+            resource_version: None,
+        };
+        let params = DeleteParams {
+            preconditions: Some(condition),
+            ..DeleteParams::default()
+        };
+        match api.delete(name, &params).await {
+            Err(kube::Error::Api(status)) if status.code == 404 || status.code == 409 => {}
+            other => drop(other?),
+        }
+        context
+            .normal(&*set, "Deleted", &format!("deleted VirtualMachine {name}"))
+            .await;
+    }
+    let status = report(&context, &set, &before, &machines, Ok(&plan));
+    context
+        .statuses
+        .write(&context.client, &*set, set.status.as_ref(), &status)
+        .await?;
+    Ok(Action::await_change())
+}
+
+/// The machines of a set, by number.
+fn members(set: &VMSet, context: &Context) -> BTreeMap<i32, Arc<VirtualMachine>> {
+    let (place, uid, prefix) = (namespace(set), set.uid(), format!("{}-", set.name_any()));
+    let ours = context.stores.machines.state_filter(|machine| {
+        namespace(machine) == place
+            && machine
+                .owner_references()
+                .iter()
+                .any(|owner| Some(&owner.uid) == uid.as_ref())
+    });
+    let number =
+        |machine: &Arc<VirtualMachine>| machine.name_any().strip_prefix(&prefix)?.parse().ok();
+    ours.into_iter()
+        .filter_map(|machine| Some((number(&machine)?, machine)))
+        .collect()
+}
+
+/// What is to be done now.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Plan {
+    apply: Vec<i32>,
+    delete: Vec<(String, String)>,
+}
+
+fn plan(set: &VMSet, machines: &BTreeMap<i32, Arc<VirtualMachine>>) -> Result<Plan, Invalid> {
+    let spec = &set.spec;
+    let labels = spec.template.metadata.clone().unwrap_or_default().labels;
+    for (key, value) in spec.selector.match_labels.iter().flatten() {
+        if labels.get(key) != Some(value) {
+            return Err(Invalid::new(
+                "spec.selector",
+                format!(
+                    "the template has no label {key}={value}; add it to spec.template.metadata.labels"
+                ),
+            ));
+        }
+    }
+    let revision = revision(set);
+    let mut plan = Plan::default();
+    plan.apply
+        .extend((0..spec.replicas).filter(|index| !machines.contains_key(index)));
+    let surplus = machines.iter().rev().filter(|(index, machine)| {
+        **index >= spec.replicas && machine.metadata.deletion_timestamp.is_none()
+    });
+    plan.delete
+        .extend(surplus.map(|(_, machine)| identity(machine)));
+
+    let strategy = spec.update_strategy.clone().unwrap_or_default();
+    if strategy.kind == SetUpdateType::OnDelete {
+        return Ok(plan);
+    }
+    let rolling = strategy.rolling_update.unwrap_or_default();
+    let most = most_unavailable(rolling.max_unavailable.as_ref(), spec.replicas)?;
+    let wanted = machines.iter().filter(|(index, _)| **index < spec.replicas);
+    let unavailable = spec.replicas
+        - i32::try_from(
+            wanted
+                .clone()
+                .filter(|(_, machine)| is_ready(machine))
+                .count(),
+        )
+        .unwrap_or(i32::MAX);
+    let mut room = most - unavailable;
+    for (index, machine) in wanted.rev() {
+        let old = machine.labels().get(REVISION) != Some(&revision);
+        if !old
+            || *index < rolling.partition.unwrap_or(0)
+            || machine.metadata.deletion_timestamp.is_some()
+        {
+            continue;
+        }
+        // One that is down anyway may be mended at any time.
+        if is_ready(machine) {
+            if room <= 0 {
+                continue;
+            }
+            room -= 1;
+        }
+        if same_origin(&machine.spec, &spec.template.spec) {
+            plan.apply.push(*index);
+        } else {
+            plan.delete.push(identity(machine));
+        }
+    }
+    plan.apply.sort_unstable();
+    Ok(plan)
+}
+
+fn identity(machine: &Arc<VirtualMachine>) -> (String, String) {
+    (machine.name_any(), machine.uid().unwrap_or_default())
+}
+
+fn is_ready(machine: &Arc<VirtualMachine>) -> bool {
+    let status = machine.status.as_ref();
+    let current = status.and_then(|s| s.observed_generation) == machine.metadata.generation;
+    let ready = status.and_then(|status| condition(&status.conditions, "Ready"));
+    machine.metadata.deletion_timestamp.is_none()
+        && current
+        && ready.is_some_and(|ready| ready.status == "True")
+}
+
+fn same_origin(have: &VirtualMachineSpec, want: &VirtualMachineSpec) -> bool {
+    have.image_ref == want.image_ref
+        && have.clone_from == want.clone_from
+        && have.restore_from == want.restore_from
+        && have.provider_ref == want.provider_ref
+}
+
+fn most_unavailable(written: Option<&IntOrString>, replicas: i32) -> Result<i32, Invalid> {
+    let field = "spec.updateStrategy.rollingUpdate.maxUnavailable";
+    let wrong = || {
+        Invalid::new(
+            field,
+            "must be a number from 1 up, or a percentage such as \"25%\"",
+        )
+    };
+    let most = match written {
+        None => 1,
+        Some(IntOrString::Int(number)) => *number,
+        Some(IntOrString::String(text)) => {
+            let percent: i32 = text
+                .strip_suffix('%')
+                .and_then(|n| n.parse().ok())
+                .ok_or_else(wrong)?;
+            (replicas * percent / 100).max(1)
+        }
+    };
+    if most < 1 { Err(wrong()) } else { Ok(most) }
+}
+
+/// A digest of the template, short enough for a label.
+fn revision(set: &VMSet) -> String {
+    let mut hasher = DefaultHasher::new();
+    serde_json::to_string(&set.spec.template)
+        .unwrap_or_default()
+        .hash(&mut hasher);
+    format!("{:08x}", hasher.finish() & 0xffff_ffff)
+}
+
+/// The machine with this number, as it shall be.
+fn member(set: &VMSet, index: i32) -> VirtualMachine {
+    let name = format!("{}-{index}", set.name_any());
+    let meta = set.spec.template.metadata.clone().unwrap_or_default();
+    let mut labels = meta.labels;
+    labels.insert(REVISION.to_owned(), revision(set));
+    labels.insert(SET.to_owned(), set.name_any());
+    let mut spec = set.spec.template.spec.clone();
+    let inline = spec
+        .user_data
+        .as_mut()
+        .and_then(|data| data.cloud_init.as_mut()?.inline.as_mut());
+    if let Some(text) = inline {
+        *text = text
+            .replace("{{ index }}", &index.to_string())
+            .replace("{{ name }}", &name);
+    }
+    VirtualMachine {
+        metadata: ObjectMeta {
+            name: Some(name),
+            namespace: set.namespace(),
+            labels: Some(labels),
+            annotations: (!meta.annotations.is_empty()).then_some(meta.annotations),
+            owner_references: set.controller_owner_ref(&()).map(|owner| vec![owner]),
+            ..ObjectMeta::default()
+        },
+        spec,
+        status: None,
+    }
+}
+
+fn report(
+    context: &Context,
+    set: &VMSet,
+    before: &VMSetStatus,
+    machines: &BTreeMap<i32, Arc<VirtualMachine>>,
+    plan: Result<&Plan, &Invalid>,
+) -> VMSetStatus {
+    let count = |test: &dyn Fn(&Arc<VirtualMachine>) -> bool| {
+        i32::try_from(machines.values().filter(|machine| test(machine)).count()).unwrap_or(i32::MAX)
+    };
+    let revision = revision(set);
+    let updated = |machine: &Arc<VirtualMachine>| machine.labels().get(REVISION) == Some(&revision);
+    let (replicas, ready, current) = (count(&|_| true), count(&is_ready), count(&updated));
+    let mut now = Conditions::new(
+        &before.conditions,
+        context.clock.time(),
+        set.metadata.generation,
+    );
+    let wanted = set.spec.replicas;
+    let partition = set
+        .spec
+        .update_strategy
+        .as_ref()
+        .and_then(|s| s.rolling_update.as_ref()?.partition);
+    let all = replicas == wanted && ready == wanted && current >= wanted - partition.unwrap_or(0);
+    let message =
+        format!("{ready} of {wanted} machines are ready, {current} from the present template");
+    match plan {
+        Err(invalid) => now.set("Ready", false, "InvalidSpec", invalid.to_string()),
+        Ok(_) if all => now.set("Ready", true, "Complete", message),
+        Ok(_) => now.set("Ready", false, "Progressing", message),
+    }
+    let selector = set.spec.selector.match_labels.iter().flatten();
+    VMSetStatus {
+        conditions: now.done(),
+        observed_generation: set.metadata.generation,
+        replicas,
+        ready_replicas: ready,
+        updated_replicas: current,
+        update_revision: Some(revision.clone()),
+        selector: Some(
+            selector
+                .map(|(k, v)| format!("{k}={v}"))
+                .collect::<Vec<_>>()
+                .join(","),
+        ),
+    }
+}

@@ -1,0 +1,249 @@
+//! Processor, memory and devices.
+
+use std::collections::BTreeMap;
+
+use api::vm::{
+    Hardware as Written, HugePages, TpmVersion as WrittenTpm, VMClass, VirtualMachineSpec,
+};
+use fleet::intent::{
+    Agent, Bios, Cpu, EfiDisk, Hardware, Hotplug, Hugepages, Memory, NumaNode, PciDevice, Rng, Tpm,
+    TpmVersion, UsbDevice,
+};
+
+use super::{Invalid, size, storage};
+
+pub(super) fn hardware(
+    spec: &VirtualMachineSpec,
+    class: Option<&VMClass>,
+) -> Result<Hardware, Invalid> {
+    let base = class
+        .and_then(|class| class.spec.spec.clone())
+        .unwrap_or_default();
+    let written = base.overridden_by(&spec.hardware.clone().unwrap_or_default());
+    let adopted = spec.adopt.is_some();
+    let cpus = spec.cpus.or(class.map(|class| class.spec.cpus));
+    let memory = spec.memory.or(class.map(|class| class.spec.memory));
+    let whole = adopted || spec.clone_from.is_some() || spec.restore_from.is_some();
+    if !whole && (cpus.is_none() || memory.is_none()) {
+        return Err(Invalid::new(
+            "spec.classRef",
+            "set it, or give both spec.cpus and spec.memory",
+        ));
+    }
+    let hotplug = hotplug(&written)?;
+    let mut cpu = cpu(&written, cpus)?;
+    if hotplug
+        .as_ref()
+        .is_some_and(|what| what.contains(&Hotplug::Memory))
+    {
+        // PVE plugs memory into NUMA guests only.
+        cpu.numa = Some(true);
+    }
+    let mut extra = BTreeMap::new();
+    if let Some(kvm) = written.kvm {
+        extra.insert("kvm".to_owned(), u8::from(kvm).to_string());
+    }
+    if let Some(args) = &written.args {
+        extra.insert("args".to_owned(), args.clone());
+    }
+    let bios = written.bios.map(|bios| {
+        if bios.is_uefi() {
+            Bios::Ovmf
+        } else {
+            Bios::SeaBios
+        }
+    });
+    Ok(Hardware {
+        cpu,
+        memory: Memory {
+            size: memory.map(size),
+            balloon: written
+                .memory
+                .as_ref()
+                .and_then(|m| m.balloon_min)
+                .map(size),
+            shares: written.memory.as_ref().and_then(|m| m.shares),
+            hugepages: written.memory.as_ref().and_then(|m| m.huge_pages).map(
+                |pages| match pages {
+                    HugePages::Any => Hugepages::Any,
+                    HugePages::Mi2 => Hugepages::TwoMib,
+                    HugePages::Gi1 => Hugepages::OneGib,
+                },
+            ),
+            ksm: written.memory.as_ref().and_then(|m| m.merge_pages),
+        },
+        hotplug,
+        machine: written
+            .machine
+            .as_deref()
+            .map(|m| if m == "i440fx" { "pc" } else { m }.to_owned()),
+        bios,
+        efi: efi(&written, bios)?,
+        tpm: match &written.tpm {
+            None => None,
+            Some(tpm) => Some(Tpm {
+                storage: tpm
+                    .storage
+                    .as_deref()
+                    .map(|s| storage("hardware.tpm.storage", s))
+                    .transpose()?,
+                version: match tpm.version {
+                    WrittenTpm::V2 => TpmVersion::V2_0,
+                    WrittenTpm::V1 => TpmVersion::V1_2,
+                },
+            }),
+        },
+        scsi_controller: written.scsi_controller.clone(),
+        os_type: written.os_type.clone(),
+        vga: written.vga.as_ref().map(|vga| {
+            let kind = vga.kind.clone().unwrap_or_else(|| "std".to_owned());
+            vga.memory.map_or(kind.clone(), |memory| {
+                format!("{kind},memory={}", memory.as_mib())
+            })
+        }),
+        serial_ports: u8::try_from(written.serial_ports.len())
+            .ok()
+            .filter(|count| *count > 0),
+        rng: written.rng.as_ref().map(|rng| Rng {
+            source: rng
+                .source
+                .clone()
+                .unwrap_or_else(|| "/dev/urandom".to_owned()),
+            max_bytes: rng.max_bytes,
+            period: rng.period_millis,
+        }),
+        agent: written
+            .agent
+            .as_ref()
+            .map(|agent| Agent {
+                enabled: agent.enabled.unwrap_or(true),
+                fstrim: agent.fstrim_cloned_disks.unwrap_or(false),
+            })
+            .or((!adopted).then_some(Agent {
+                enabled: true,
+                fstrim: false,
+            })),
+        pci: written
+            .pci_devices
+            .iter()
+            .map(|device| PciDevice {
+                mapping: device.mapping.clone(),
+                mdev: device.mdev.clone(),
+                pcie: device.pcie.unwrap_or(false),
+                primary_gpu: device.primary_gpu.unwrap_or(false),
+                rombar: device.rom_bar.unwrap_or(true),
+            })
+            .collect(),
+        usb: written
+            .usb_devices
+            .iter()
+            .map(|device| UsbDevice {
+                mapping: device.mapping.clone(),
+                usb3: device.usb3.unwrap_or(false),
+            })
+            .collect(),
+        tablet: written.tablet,
+        watchdog: None,
+        boot_order: (!written.boot_order.is_empty()).then(|| written.boot_order.clone()),
+        extra,
+    })
+}
+
+fn cpu(written: &Written, cpus: Option<u32>) -> Result<Cpu, Invalid> {
+    let own = written.cpu.clone().unwrap_or_default();
+    let sockets = own.sockets.unwrap_or(1);
+    let total = own.max_cpus.or(cpus);
+    if let (Some(most), Some(cpus)) = (own.max_cpus, cpus)
+        && cpus > most
+    {
+        return Err(Invalid::new(
+            "hardware.cpu.maxCpus",
+            format!("is {most}, but the machine has {cpus} CPUs; raise it or lower cpus"),
+        ));
+    }
+    if let Some(total) = total
+        && !total.is_multiple_of(sockets)
+    {
+        return Err(Invalid::new(
+            "hardware.cpu.sockets",
+            format!(
+                "{total} CPUs cannot be spread evenly over {sockets} sockets; change one of them"
+            ),
+        ));
+    }
+    Ok(Cpu {
+        cores: total.map(|total| total / sockets),
+        sockets: total.map(|_| sockets),
+        vcpus: own.max_cpus.and(cpus),
+        model: own.model,
+        flags: own.flags,
+        limit: own.limit,
+        units: own.units,
+        affinity: own.affinity,
+        numa: own.numa,
+        numa_nodes: own
+            .numa_nodes
+            .into_iter()
+            .map(|node| NumaNode {
+                cpus: node.cpus,
+                host_nodes: node.host_nodes,
+                memory: size(node.memory),
+                policy: node.policy,
+            })
+            .collect(),
+    })
+}
+
+fn hotplug(written: &Written) -> Result<Option<Vec<Hotplug>>, Invalid> {
+    let mut what = Vec::new();
+    for word in &written.hotplug {
+        what.push(match word.as_str() {
+            "network" => Hotplug::Network,
+            "disk" => Hotplug::Disk,
+            "usb" => Hotplug::Usb,
+            "memory" => Hotplug::Memory,
+            "cpu" => Hotplug::Cpu,
+            "cloudinit" => Hotplug::CloudInit,
+            other => {
+                let known = "network, disk, cpu, memory, usb and cloudinit";
+                return Err(Invalid::new(
+                    "hardware.hotplug",
+                    format!("{other:?} is not one of {known}"),
+                ));
+            }
+        });
+    }
+    // Room for CPUs is useless without the right to plug them in.
+    if written
+        .cpu
+        .as_ref()
+        .is_some_and(|cpu| cpu.max_cpus.is_some())
+        && !what.contains(&Hotplug::Cpu)
+    {
+        if what.is_empty() {
+            what.extend([Hotplug::Network, Hotplug::Disk, Hotplug::Usb]);
+        }
+        what.push(Hotplug::Cpu);
+    }
+    what.sort();
+    what.dedup();
+    Ok((!what.is_empty()).then_some(what))
+}
+
+fn efi(written: &Written, bios: Option<Bios>) -> Result<Option<EfiDisk>, Invalid> {
+    if bios != Some(Bios::Ovmf) {
+        return match &written.efi {
+            Some(_) => Err(Invalid::new("hardware.efi", "needs bios: uefi")),
+            None => Ok(None),
+        };
+    }
+    let efi = written.efi.clone().unwrap_or_default();
+    Ok(Some(EfiDisk {
+        storage: efi
+            .storage
+            .as_deref()
+            .map(|s| storage("hardware.efi.storage", s))
+            .transpose()?,
+        secure_boot: efi.secure_boot.unwrap_or(false),
+    }))
+}
