@@ -73,6 +73,8 @@ pub(crate) struct Desired {
     pub(crate) own_all_nics: bool,
     /// Any cloud-init drive of the source goes: the guest would read the wrong one.
     pub(crate) no_foreign_cloudinit: bool,
+    /// This volume is gone and must not be in the first-boot drive (a snapshot may bring it back).
+    pub(crate) ejected: Option<String>,
 }
 
 impl Desired {
@@ -95,8 +97,14 @@ impl Desired {
 
     /// A digest of everything wanted. Secrets go in only through the digest.
     pub(crate) fn digest(&self) -> String {
+        // The first-boot image comes and goes without anybody declaring anything.
+        let mut lasting = self.clone();
+        lasting.ejected = None;
+        if matches!(lasting.keys.get(SEED_SLOT), Some(Want::Items(_))) {
+            lasting.keys.remove(SEED_SLOT);
+        }
         let mut hash = Sha256::new();
-        hash.update(format!("{self:?}"));
+        hash.update(format!("{lasting:?}"));
         cloudinit::hex(&hash.finalize()[..12])
     }
 }
@@ -106,6 +114,8 @@ impl Desired {
 pub(crate) struct Context<'a> {
     /// The volume of the first-boot image while it shall be in the drive.
     pub(crate) seed: Option<&'a str>,
+    /// The same volume once it shall be out of the drive.
+    pub(crate) ejected: Option<&'a str>,
     /// Where PVE's own cloud-init drive shall be made.
     pub(crate) cloudinit_storage: Option<&'a str>,
     /// The storage for disks that name none.
@@ -256,6 +266,7 @@ fn first_boot(
     match init.mode {
         InitMode::NoCloud => {
             want.no_foreign_cloudinit = !identity.adopted;
+            want.ejected = context.ejected.map(str::to_owned);
             if let Some(volume) = context.seed {
                 let drive = Prop::parse(SEED_SLOT, &format!("{volume},media=cdrom"));
                 want.items(SEED_SLOT, drive);

@@ -7,7 +7,7 @@ use pve::GuestConfig;
 
 use crate::{
     Owner, Size,
-    desired::{Desired, DiskWant, Want},
+    desired::{Desired, DiskWant, SEED_SLOT, Want},
     facts::Drift,
     mark,
     prop::Prop,
@@ -55,6 +55,18 @@ pub(crate) fn diff(want: &Desired, owner: &Owner, have: &GuestConfig) -> Changes
     let mut changes = Changes::default();
     for (key, wish) in &want.keys {
         one(&mut changes, key, wish, owner, have.get(key));
+    }
+    if let Some(volume) = &want.ejected
+        && let Some(found) = have
+            .get(SEED_SLOT)
+            .filter(|found| found.starts_with(volume.as_str()))
+    {
+        set(
+            &mut changes,
+            SEED_SLOT,
+            "none,media=cdrom".to_owned(),
+            Some(found),
+        );
     }
     let mut delete = want.absent.clone();
     if want.own_all_nics {

@@ -9,8 +9,13 @@ use std::{
 use tokio_util::task::TaskTracker;
 
 use crate::{
-    ClusterFacts, ClusterName, GuestIntent, GuestProgress, GuestRecord, Owner, WakeStream,
-    cluster::Cluster, guest, wakes::Wakes, watcher,
+    ActionProgress, ActionRecord, ClusterFacts, ClusterName, GuestIntent, GuestProgress,
+    GuestRecord, Owner, WakeStream, action,
+    cluster::Cluster,
+    guest,
+    intent::{BackupIntent, MigrationIntent, SnapshotIntent},
+    wakes::Wakes,
+    watcher,
 };
 
 /// How a cluster is treated.
@@ -159,6 +164,42 @@ impl Fleet {
         match self.cluster(&intent.cluster) {
             Some(cluster) => guest::remove(&cluster, intent, record).await,
             None => guest::not_connected(intent, record),
+        }
+    }
+
+    /// Brings a snapshot one step nearer to what is wanted of it.
+    pub async fn snapshot(&self, intent: &SnapshotIntent, record: &ActionRecord) -> ActionProgress {
+        match self.cluster(&intent.cluster) {
+            Some(cluster) => action::snapshot(&cluster, intent, record).await,
+            None => action::not_connected(&intent.cluster, record),
+        }
+    }
+
+    /// Brings a move to another node one step nearer to its end.
+    pub async fn migrate(&self, intent: &MigrationIntent, record: &ActionRecord) -> ActionProgress {
+        match self.cluster(&intent.cluster) {
+            Some(cluster) => action::migrate(&cluster, intent, record).await,
+            None => action::not_connected(&intent.cluster, record),
+        }
+    }
+
+    /// Brings a backup one step nearer to its end.
+    pub async fn backup(&self, intent: &BackupIntent, record: &ActionRecord) -> ActionProgress {
+        match self.cluster(&intent.cluster) {
+            Some(cluster) => action::backup(&cluster, intent, record).await,
+            None => action::not_connected(&intent.cluster, record),
+        }
+    }
+
+    /// Removes a backup that [`Fleet::backup`] made.
+    pub async fn delete_backup(
+        &self,
+        intent: &BackupIntent,
+        record: &ActionRecord,
+    ) -> ActionProgress {
+        match self.cluster(&intent.cluster) {
+            Some(cluster) => action::delete_backup(&cluster, intent, record).await,
+            None => action::not_connected(&intent.cluster, record),
         }
     }
 

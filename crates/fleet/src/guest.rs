@@ -3,6 +3,7 @@
 //! A pass takes what the caller remembers, settles the tasks that have ended meanwhile, compares and
 //! does the next steps until one of them must be waited for. It holds nothing when it returns.
 
+mod beside;
 mod choose;
 mod configure;
 mod exist;

@@ -49,6 +49,7 @@
 //! a node, `desired` renders PVE's keys, `diff` compares, `plan` lists the steps; all four are pure. `watcher` looks at
 //! a cluster, `tasks` and `gate` count what is under way, and `guest` does the steps.
 
+mod action;
 pub mod cloudinit;
 mod cluster;
 mod desired;

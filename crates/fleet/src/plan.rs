@@ -19,6 +19,8 @@ use crate::{
 pub(crate) enum Step {
     /// Write configuration.
     Configure(Changes),
+    /// Write pool, high availability and firewall.
+    Beside,
     /// Grow a disk.
     Grow {
         slot: String,
@@ -67,7 +69,10 @@ pub(crate) struct Known<'a> {
     pub(crate) pending: &'a [String],
     /// A restart was asked for and not done.
     pub(crate) restart: bool,
+    /// Drift is corrected rather than reported.
     pub(crate) correct: bool,
+    /// Pool, high availability or firewall are to be written.
+    pub(crate) beside: bool,
 }
 
 /// What is wanted of the steps.
@@ -92,6 +97,9 @@ pub(crate) fn plan(wanted: Wanted, known: &Known<'_>) -> (Vec<Step>, After) {
     let running = matches!(known.power, PowerFact::Running | PowerFact::Paused);
     let mut steps = Vec::new();
     change(wanted, known, running, &mut steps);
+    if known.beside {
+        steps.push(Step::Beside);
+    }
     power(wanted, known, running, &mut steps);
     let will_run = match wanted.power {
         Power::On => true,

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use crate::{
     GuestFacts,
     record::{ActionRecord, GuestRecord, ImageRecord, StepKind},
@@ -31,19 +33,26 @@ pub type ActionProgress = Progress<ActionRecord, ActionFacts>;
 pub type ImageProgress = Progress<ImageRecord, ImageFacts>;
 
 /// What is known about a snapshot, a migration or a backup.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
 pub struct ActionFacts {
     /// The node the guest is on.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub node: Option<crate::NodeName>,
     /// When a snapshot was made, in seconds since 1970 by the node's clock.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub created: Option<u64>,
     /// The snapshot it was made on top of.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub parent: Option<String>,
     /// Whether memory is in it.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub memory: Option<bool>,
     /// A backup's volume.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub volume: Option<String>,
     /// Size of what came out, in bytes.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub size: Option<u64>,
 }
 

@@ -182,6 +182,9 @@ pub struct GuestRecord {
     /// Configuration keys that wait for a restart.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub pending: Vec<String>,
+    /// Digest of pool, high availability and firewall as last written.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub beside: Option<String>,
     /// A linked copy turned out to be impossible: the next try makes a full one.
     #[serde(default, skip_serializing_if = "is_false")]
     pub full: bool,
@@ -209,9 +212,9 @@ pub struct ActionRecord {
     /// The node chosen for a migration.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target: Option<NodeName>,
-    /// What came out of it: a backup's volume.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub result: Option<String>,
+    /// What came out of it.
+    #[serde(default)]
+    pub facts: crate::ActionFacts,
 }
 
 /// What the caller keeps about an image.

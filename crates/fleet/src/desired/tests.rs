@@ -40,6 +40,7 @@ fn identity() -> Identity {
 fn context() -> Context<'static> {
     Context {
         seed: Some("local:iso/x.iso"),
+        ejected: None,
         default_storage: Some("ceph"),
         cloudinit_storage: Some("ceph"),
         from_scratch: true,

@@ -2,7 +2,10 @@
 
 use std::{sync::Arc, time::Duration};
 
-use pve::{GuestConfig, GuestKind};
+use pve::{
+    GuestConfig, GuestKind,
+    api::guest::migrate::{MigrateLxc, MigrateQemu},
+};
 use tokio::time::Instant;
 
 use super::{Flow, LAG, Pass, failed, look::Sight, working};
@@ -58,6 +61,7 @@ impl Pass<'_> {
             }
         }
         let (node, power) = self.presence(view, &identity).await?;
+        self.bring_home(&identity, &node).await?;
         self.keep_as_declared(view, &identity, &node, power).await
     }
 
@@ -120,6 +124,40 @@ impl Pass<'_> {
         failed(Failure::Lost, text)
     }
 
+    /// Moves a copy that had to be made elsewhere to where it belongs.
+    async fn bring_home(&mut self, identity: &Identity, node: &NodeName) -> Flow<()> {
+        if self.record.stage != Stage::Made || node == &identity.node || identity.adopted {
+            return Ok(());
+        }
+        self.verify(identity).await?;
+        let message = format!("moving the copy from {node} to {}", identity.node);
+        let mut how = MigrateQemu::online(identity.node.clone());
+        how.online = false;
+        how.with_local_disks = true;
+        how.targetstorage = self.root_storage().map(|storage| storage.to_string());
+        let handle = self.cluster.client.node(node);
+        let sent = match self.kind() {
+            GuestKind::Qemu => handle.qemu(identity.vmid).migrate(&how).await,
+            GuestKind::Lxc => {
+                let mut how = MigrateLxc::restart(identity.node.clone());
+                how.restart = false;
+                how.target_storage = self.root_storage().map(|storage| storage.to_string());
+                handle.lxc(identity.vmid).migrate(&how).await
+            }
+        };
+        match sent {
+            Ok(upid) => {
+                self.event("Moving", message.clone());
+                let task = self
+                    .cluster
+                    .started(&self.intent.owner, StepKind::Migrate, &upid);
+                self.record.in_flight.push(task);
+                Err(working(StepKind::Migrate, message))
+            }
+            Err(error) => Err(self.node_trouble(node, &message, &error)),
+        }
+    }
+
     async fn keep_as_declared(
         &mut self,
         view: &View,
@@ -128,6 +166,9 @@ impl Pass<'_> {
         power: PowerFact,
     ) -> Flow<Outcome> {
         let identity = self.extend_identity(identity).await?;
+        // A new declaration is not drift: it is written whatever the policy for drift is.
+        let digest = self.desired(view, &identity)?.digest();
+        let redeclared = self.record.applied != Some(digest);
         let changes = self.changes(view, &identity).await?;
         let memory = self.memory(|memory| memory.clone());
         let row = view.guests.get(&identity.vmid);
@@ -147,7 +188,10 @@ impl Pass<'_> {
             pending: &self.record.pending,
             restart: self.intent.restarts > self.record.restarts
                 && self.record.stage >= Stage::Started,
-            correct: self.intent.policy.correct_drift || self.record.applied.as_deref() != Some(""),
+            correct: self.intent.policy.correct_drift || redeclared,
+            beside: self
+                .beside_digest()
+                .is_some_and(|digest| self.record.beside != Some(digest)),
         };
         let wanted = Wanted {
             power: self.intent.power,
@@ -304,6 +348,7 @@ impl Pass<'_> {
         match step {
             Step::Configure(changes) => self.configure(view, identity, node, power, changes).await,
             Step::Grow { slot, size } => self.grow(identity, node, &slot, size).await,
+            Step::Beside => self.beside(view, identity, node).await.map(|()| None),
             Step::Start => self.power_step(node, StepKind::Start, guest.start()).await,
             Step::Shutdown(grace) => {
                 let timeout = u32::try_from(grace.as_secs()).ok();

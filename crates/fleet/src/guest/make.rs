@@ -438,8 +438,15 @@ impl Pass<'_> {
             .as_ref()
             .filter(|seed| seed.state < SeedState::Consumed)
             .map(|seed| seed.volume.clone());
+        let ejected = self
+            .record
+            .seed
+            .as_ref()
+            .filter(|seed| seed.state >= SeedState::Ejected)
+            .map(|seed| seed.volume.clone());
         let context = Context {
             seed: seed.as_deref(),
+            ejected: ejected.as_deref(),
             cloudinit_storage: init_storage.as_ref().map(StorageId::as_str),
             default_storage: default.as_ref().map(StorageId::as_str),
             from_scratch: !super::choose::is_copy(&self.intent.source) && !identity.adopted,

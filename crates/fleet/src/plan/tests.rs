@@ -12,6 +12,7 @@ fn known() -> Known<'static> {
         pending: &[],
         restart: false,
         correct: true,
+        beside: false,
     }
 }
 

@@ -1,0 +1,181 @@
+//! Snapshots.
+
+use pve::{
+    SnapshotName,
+    api::guest::snapshot::{CreateSnapshot, Snapshot},
+};
+
+use super::{Act, Flow, failed};
+use crate::{
+    Failure, Outcome, Waiting,
+    intent::{SnapshotIntent, SnapshotWish},
+    mark,
+    record::StepKind,
+    view::GuestRow,
+};
+
+impl Act<'_> {
+    pub(super) async fn snapshot(&mut self, intent: &SnapshotIntent) -> Flow<Outcome> {
+        let name = SnapshotName::new(intent.name.clone())
+            .map_err(|error| failed(Failure::Invalid, format!("name: {error}")))?;
+        let view = self.view()?;
+        let ended = self.settle()?;
+        if let Some((step, _, Err(error))) = &ended {
+            // Whatever the error says, the list of snapshots tells what is there.
+            if !matches!(
+                error,
+                pve::Error::AlreadyExists { .. } | pve::Error::NotFound { .. }
+            ) {
+                let doing = super::reason(*step);
+                return Err(self.trouble(doing, error));
+            }
+        }
+        match intent.wish {
+            SnapshotWish::Present if self.record.done => return Ok(Outcome::Settled),
+            SnapshotWish::Reverted { generation, .. } if self.record.reverted >= generation => {
+                return Ok(Outcome::Settled);
+            }
+            _ => {}
+        }
+        if let (Some((StepKind::Rollback, _, Ok(_))), SnapshotWish::Reverted { generation, .. }) =
+            (&ended, intent.wish)
+        {
+            self.record.reverted = generation;
+            self.event(
+                "Reverted",
+                format!("guest {} is back at '{}'", intent.guest, intent.name),
+            );
+            self.unsettle_guest(None);
+            return Ok(Outcome::Settled);
+        }
+        let gone = intent.wish == SnapshotWish::Absent;
+        let Some(row) = self.row(&view).await? else {
+            return if gone {
+                Ok(Outcome::Gone)
+            } else {
+                Err(no_guest(intent))
+            };
+        };
+        if self.checked(&row).await?.is_none() {
+            return if gone {
+                Ok(Outcome::Gone)
+            } else {
+                Err(not_meant(intent))
+            };
+        }
+        let list = match self.handle(&row).snapshots().await {
+            Ok(list) => list,
+            Err(error) => return Err(self.trouble("listing snapshots", &error)),
+        };
+        let found = list.iter().find(|snapshot| snapshot.name == intent.name);
+        let ours = found.filter(|snapshot| {
+            let text = snapshot.description.as_deref().unwrap_or_default();
+            mark::owner_of(text).as_ref() == Some(&intent.owner)
+        });
+        match intent.wish {
+            SnapshotWish::Present => self.present(intent, &name, &row, found, ours).await,
+            SnapshotWish::Absent => match ours {
+                None => Ok(Outcome::Gone),
+                Some(_) => self.absent(intent, &name, &row).await,
+            },
+            SnapshotWish::Reverted { start, .. } => {
+                if found.is_none() {
+                    let text = format!("guest {} has no snapshot '{}'", intent.guest, intent.name);
+                    return Err(self.wait(
+                        Waiting::Source,
+                        text,
+                        std::time::Duration::from_secs(15),
+                    ));
+                }
+                self.free(&row)?;
+                self.enter(&row.node)?;
+                let message = format!("taking guest {} back to '{}'", intent.guest, intent.name);
+                let sent = self.handle(&row).rollback(&name, start).await;
+                self.sent(StepKind::Rollback, &message, sent)
+            }
+        }
+    }
+
+    async fn present(
+        &mut self,
+        intent: &SnapshotIntent,
+        name: &SnapshotName,
+        row: &GuestRow,
+        found: Option<&Snapshot>,
+        ours: Option<&Snapshot>,
+    ) -> Flow<Outcome> {
+        if let Some(snapshot) = ours {
+            self.free(row)?;
+            self.record.done = true;
+            self.record.facts.node = Some(row.node.clone());
+            self.record.facts.created = snapshot.snaptime;
+            self.record.facts.parent.clone_from(&snapshot.parent);
+            self.record.facts.memory = Some(snapshot.vmstate);
+            self.event(
+                "Snapshotted",
+                format!("snapshot '{}' of guest {}", intent.name, intent.guest),
+            );
+            return Ok(Outcome::Settled);
+        }
+        if found.is_some() {
+            let text = format!(
+                "guest {} has a snapshot '{}' that is not ours: take another name",
+                intent.guest, intent.name
+            );
+            return Err(failed(Failure::Foreign, text));
+        }
+        self.free(row)?;
+        self.enter(&row.node)?;
+        let mut create = CreateSnapshot::new(name.clone());
+        create.description = Some(mark::describe(&intent.description, &intent.owner));
+        create.vmstate = intent.memory && row.kind == pve::GuestKind::Qemu;
+        let message = format!(
+            "making snapshot '{}' of guest {}",
+            intent.name, intent.guest
+        );
+        let sent = self.handle(row).snapshot(&create).await;
+        self.sent(StepKind::Snapshot, &message, sent)
+    }
+
+    async fn absent(
+        &mut self,
+        intent: &SnapshotIntent,
+        name: &SnapshotName,
+        row: &GuestRow,
+    ) -> Flow<Outcome> {
+        self.free(row)?;
+        self.enter(&row.node)?;
+        let message = format!(
+            "removing snapshot '{}' of guest {}",
+            intent.name, intent.guest
+        );
+        let sent = self.handle(row).delete_snapshot(name, false).await;
+        self.sent(StepKind::DeleteSnapshot, &message, sent)
+    }
+
+    /// Waits while the guest carries a lock.
+    pub(super) fn free(&mut self, row: &GuestRow) -> Flow<()> {
+        match row.lock.as_deref().filter(|lock| *lock != "suspended") {
+            None => Ok(()),
+            Some(lock) => {
+                let message = format!("the guest is locked ({lock})");
+                self.cluster.refresh();
+                Err(self.wait(Waiting::Locked, message, std::time::Duration::from_secs(3)))
+            }
+        }
+    }
+}
+
+fn no_guest(intent: &SnapshotIntent) -> Outcome {
+    failed(
+        Failure::Lost,
+        format!("guest {} does not exist", intent.guest),
+    )
+}
+
+fn not_meant(intent: &SnapshotIntent) -> Outcome {
+    failed(
+        Failure::Foreign,
+        format!("guest {} is not the one that was meant", intent.guest),
+    )
+}
