@@ -9,6 +9,8 @@
 //! ([`Error::is_unknown`]), and is it worth trying again ([`Error::retry`]).
 
 mod classify;
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

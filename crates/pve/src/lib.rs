@@ -29,6 +29,7 @@ pub mod config;
 mod error;
 pub mod id;
 pub mod params;
+pub mod prop;
 pub mod scalar;
 pub mod task;
 pub mod tls;
@@ -37,7 +38,7 @@ mod upid;
 pub use self::api::guest::Guest;
 pub use self::api::lxc::{CreateLxc, Lxc};
 pub use self::api::node::Node;
-pub use self::api::qemu::{Clone, CreateQemu, Qemu};
+pub use self::api::qemu::{CloneGuest, CreateQemu, Qemu};
 pub use self::api::storage::Storage;
 pub use self::api::version::{Release, Version};
 pub use self::client::{

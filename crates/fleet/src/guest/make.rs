@@ -6,7 +6,7 @@
 
 use bytes::Bytes;
 use pve::{
-    Clone as CloneParams, CreateLxc, CreateQemu, GuestConfig, GuestKind, PoolId,
+    CloneGuest as CloneParams, CreateLxc, CreateQemu, GuestConfig, GuestKind, PoolId,
     api::storage::upload::Upload,
 };
 

@@ -6,7 +6,7 @@ use serde::Deserialize;
 
 use super::guest::{Guest, GuestStatus};
 use super::node::Node;
-use super::qemu::Clone;
+use super::qemu::CloneGuest;
 use crate::client::Call;
 use crate::config::GuestConfig;
 use crate::error::{Error, Result};
@@ -137,7 +137,7 @@ impl Lxc {
     }
 
     /// Copies it.
-    pub async fn clone_to(&self, clone: &Clone) -> Result<Upid> {
+    pub async fn clone_to(&self, clone: &CloneGuest) -> Result<Upid> {
         if clone.format.is_some() {
             return Err(Error::Request {
                 text: "a container's copy has no disk format to choose".to_owned(),

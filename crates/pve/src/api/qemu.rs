@@ -82,7 +82,7 @@ impl CreateQemu {
 
 /// A copy to make of a guest.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Clone {
+pub struct CloneGuest {
     /// The copy's number.
     pub newid: Vmid,
     /// The copy's name.
@@ -105,7 +105,7 @@ pub struct Clone {
     pub bwlimit: Option<u64>,
 }
 
-impl Clone {
+impl CloneGuest {
     /// A copy with the server's defaults.
     pub fn new(newid: Vmid) -> Self {
         Self {
@@ -179,7 +179,7 @@ impl Qemu {
     }
 
     /// Copies it. Whether the number was free only the task's end tells.
-    pub async fn clone_to(&self, clone: &Clone) -> Result<Upid> {
+    pub async fn clone_to(&self, clone: &CloneGuest) -> Result<Upid> {
         self.client
             .call(
                 Call::post("qemu.clone", self.path("/clone")).params(clone.params(GuestKind::Qemu)),
