@@ -13,10 +13,13 @@ mod decode;
 mod delete;
 mod discovery;
 mod dispatch;
+mod effects;
+mod eviction;
 mod list;
 mod meta;
 mod patch;
 pub(crate) mod render;
+mod reviews;
 mod strategy;
 mod subresource;
 mod table;
@@ -26,12 +29,21 @@ mod watch;
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-pub(crate) use dispatch::failure;
+pub(crate) use self::{
+    crds::{CLEANUP, CRDS},
+    delete::{Options as DeleteOptions, Policy},
+    dispatch::failure,
+    update::Address,
+};
 use rand::{RngExt as _, SeedableRng as _, rngs::StdRng};
 
 use tokio_util::sync::CancellationToken;
 
 use crate::{
+    auth::{
+        rbac,
+        tokens::{Signer, StaticTokens},
+    },
     clock::Clock,
     registry::{Kinds, Registry},
     store::Store,
@@ -43,17 +55,36 @@ pub(crate) struct Api {
     pub(crate) registry: Registry,
     pub(crate) clock: Clock,
     random: Mutex<StdRng>,
+    pub(crate) signer: Signer,
+    pub(crate) tokens: StaticTokens,
+    pub(crate) policies: rbac::Cache,
+    /// The certificate authority that clients in the cluster shall trust.
+    pub(crate) root_ca: Option<String>,
     /// Ends watches and background work.
     pub(crate) stop: CancellationToken,
 }
 
+/// What a server is made of.
+pub(crate) struct Parts {
+    pub(crate) store: Store,
+    pub(crate) clock: Clock,
+    pub(crate) seed: u64,
+    pub(crate) signer: Signer,
+    pub(crate) tokens: StaticTokens,
+    pub(crate) root_ca: Option<String>,
+}
+
 impl Api {
-    pub(crate) fn new(store: Store, clock: Clock, seed: u64) -> Arc<Self> {
+    pub(crate) fn new(parts: Parts) -> Arc<Self> {
         let api = Arc::new(Self {
-            store,
+            store: parts.store,
             registry: Registry::new(),
-            clock,
-            random: Mutex::new(StdRng::seed_from_u64(seed)),
+            clock: parts.clock,
+            random: Mutex::new(StdRng::seed_from_u64(parts.seed)),
+            signer: parts.signer,
+            tokens: parts.tokens,
+            policies: rbac::Cache::default(),
+            root_ca: parts.root_ca,
             stop: CancellationToken::new(),
         });
         api.load_crds();

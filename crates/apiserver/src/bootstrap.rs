@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use crate::{
     api::{Api, context::Context},
+    auth::bootstrap as roles,
     status::Result,
 };
 
@@ -22,6 +23,13 @@ pub(crate) async fn run(api: &Arc<Api>) -> Result<()> {
             json!({"metadata": {"name": name}}),
         )
         .await?;
+    }
+    let rbac = "rbac.authorization.k8s.io";
+    for role in roles::cluster_roles() {
+        ensure(api, &context, (rbac, "v1", "clusterroles"), role).await?;
+    }
+    for binding in roles::cluster_role_bindings() {
+        ensure(api, &context, (rbac, "v1", "clusterrolebindings"), binding).await?;
     }
     Ok(())
 }

@@ -7,7 +7,9 @@
 //! - [`registry`]: which kinds exist, built in or defined by CRDs;
 //! - [`api`]: the handlers, one set for all kinds;
 //! - [`auth`]: who asks and what they may do;
-//! - [`service`]: all of that as a `tower::Service`, for kube-rs in process or behind a listener.
+//! - [`housekeeping`]: what a cluster does by itself, such as garbage collection;
+//! - [`service`]: all of that as a `tower::Service`, for kube-rs in process or behind a listener;
+//! - [`server`]: a data directory and a TLS listener around it, which `oxmox up` starts.
 //!
 //! ```no_run
 //! # async fn example() {
@@ -30,6 +32,7 @@ mod auth;
 mod bootstrap;
 mod clock;
 mod golang;
+mod housekeeping;
 pub mod kinds;
 mod memory;
 pub mod meta;
@@ -40,6 +43,7 @@ mod registry;
 mod request;
 pub mod schema;
 mod selector;
+mod server;
 mod service;
 pub mod shape;
 mod status;
@@ -48,5 +52,6 @@ mod store;
 pub use auth::User;
 pub use clock::Clock;
 pub use memory::InMemory;
+pub use server::{Config, Error, Server};
 pub use service::ApiService;
 pub use status::{Cause, Status};

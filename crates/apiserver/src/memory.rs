@@ -5,10 +5,14 @@ use std::sync::Arc;
 use futures::FutureExt as _;
 
 use crate::{
-    api::Api,
-    auth::User,
+    api::{Api, Parts},
+    auth::{
+        User,
+        tokens::{Signer, StaticTokens},
+    },
     bootstrap,
     clock::Clock,
+    housekeeping::Housekeeper,
     service::ApiService,
     store::{Keep, Store},
 };
@@ -34,12 +38,21 @@ impl InMemory {
 
     /// A server with a given clock, and a seed for uids and generated names.
     pub fn with(clock: Clock, seed: u64) -> Self {
-        let api = Api::new(Store::in_memory(Keep::default()), clock, seed);
+        let key = Signer::generate().expect("the system gives random numbers");
+        let api = Api::new(Parts {
+            store: Store::in_memory(Keep::default()),
+            clock,
+            seed,
+            signer: Signer::new(&key).expect("the key was just made"),
+            tokens: StaticTokens::new(),
+            root_ca: None,
+        });
         // A store in memory never waits, so neither does this.
         bootstrap::run(&api)
             .now_or_never()
             .expect("writing to memory does not wait")
             .expect("the first objects are valid");
+        tokio::spawn(Housekeeper::run(Arc::clone(&api)));
         Self { api }
     }
 

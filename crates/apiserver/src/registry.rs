@@ -200,6 +200,13 @@ impl Kinds {
             .cloned()
     }
 
+    /// A kind of a group in any version.
+    pub(crate) fn any_version(&self, group: &str, kind: &str) -> Option<Arc<Resource>> {
+        self.all()
+            .find(|r| r.group == group && r.kind == kind)
+            .cloned()
+    }
+
     /// The preferred version of a group's resource.
     pub(crate) fn preferred(&self, group: &str, plural: &str) -> Option<Arc<Resource>> {
         self.groups

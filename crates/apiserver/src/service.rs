@@ -10,14 +10,14 @@ use std::{
 
 use axum::body::Body;
 use bytes::Bytes;
-use http::{Request, Response};
+use http::{Request, Response, request::Parts};
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 
 use crate::{
     api::{Api, context::Context, failure},
-    auth::User,
+    auth::{User, authenticate::PeerCertificate, rbac::Action},
     request::{Query, Target},
-    status::Status,
+    status::{About, Result as ApiResult, Status},
 };
 
 /// The largest body that is read.
@@ -29,14 +29,39 @@ const BODY_LIMIT: usize = 3 << 20;
 #[derive(Clone)]
 pub struct ApiService {
     api: Arc<Api>,
-    user: Arc<User>,
+    caller: Caller,
+}
+
+/// How a request's user is known.
+#[derive(Clone)]
+enum Caller {
+    /// In process: it is said once and for all.
+    Known(Arc<User>),
+    /// Over the network: by what the connection and each request show.
+    Shown(Option<Arc<PeerCertificate>>),
 }
 
 impl ApiService {
     pub(crate) fn new(api: Arc<Api>, user: User) -> Self {
         Self {
             api,
-            user: Arc::new(user),
+            caller: Caller::Known(Arc::new(user)),
+        }
+    }
+
+    /// The API for callers that must show who they are.
+    pub(crate) fn network(api: Arc<Api>) -> Self {
+        Self {
+            api,
+            caller: Caller::Shown(None),
+        }
+    }
+
+    /// The API for one connection, whose client may have shown a certificate.
+    pub(crate) fn of_connection(&self, certificate: Option<PeerCertificate>) -> Self {
+        Self {
+            api: Arc::clone(&self.api),
+            caller: Caller::Shown(certificate.map(Arc::new)),
         }
     }
 
@@ -61,30 +86,100 @@ where
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
-        let (api, user) = (Arc::clone(&self.api), Arc::clone(&self.user));
-        Box::pin(async move { Ok(answer(&api, user, request).await) })
+        let service = self.clone();
+        Box::pin(async move { Ok(service.answer(request).await) })
     }
 }
 
-async fn answer<B>(api: &Arc<Api>, user: Arc<User>, request: Request<B>) -> Response<Body>
-where
-    B: http_body::Body<Data = Bytes> + Send + 'static,
-    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
-{
-    let (parts, body) = request.into_parts();
-    let body = match Limited::new(body, BODY_LIMIT).collect().await {
-        Ok(body) => body.to_bytes(),
-        Err(error) if error.is::<LengthLimitError>() => {
-            return failure(&Status::too_large(BODY_LIMIT));
+impl ApiService {
+    async fn answer<B>(&self, request: Request<B>) -> Response<Body>
+    where
+        B: http_body::Body<Data = Bytes> + Send + 'static,
+        B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
+        let (parts, body) = request.into_parts();
+        let query = Query::parse(parts.uri.query());
+        let target = Target::parse(&parts.method, parts.uri.path(), &query);
+        let user = match self.admit(&parts, &target) {
+            Ok(user) => user,
+            Err(status) => return failure(&status),
+        };
+        let body = match Limited::new(body, BODY_LIMIT).collect().await {
+            Ok(body) => body.to_bytes(),
+            Err(error) if error.is::<LengthLimitError>() => {
+                return failure(&Status::too_large(BODY_LIMIT));
+            }
+            Err(error) => {
+                return failure(&Status::bad_request(format!(
+                    "cannot read the body: {error}"
+                )));
+            }
+        };
+        let context = Context::new(user, target, query, parts.headers, body);
+        self.api.respond(&context).await
+    }
+
+    /// Who asks, if they may.
+    fn admit(&self, parts: &Parts, target: &Target) -> ApiResult<Arc<User>> {
+        let user = match &self.caller {
+            Caller::Known(user) => Arc::clone(user),
+            Caller::Shown(certificate) => Arc::new(
+                self.api
+                    .authenticate(certificate.as_deref(), &parts.headers)?,
+            ),
+        };
+        let user = if parts
+            .headers
+            .keys()
+            .any(|k| k.as_str().starts_with("impersonate-"))
+        {
+            Arc::new(self.api.impersonate(User::clone(&user), &parts.headers)?)
+        } else {
+            user
+        };
+        self.authorize(&user, target)?;
+        Ok(user)
+    }
+
+    fn authorize(&self, user: &User, target: &Target) -> ApiResult<()> {
+        let Some(resource) = &target.resource else {
+            let verb = target.verb.as_str();
+            if self.api.authorize_path(user, verb, &target.path).allowed {
+                return Ok(());
+            }
+            let why = format!(
+                "User \"{}\" cannot {verb} path \"{}\"",
+                user.name, target.path
+            );
+            let nobody = About {
+                group: "",
+                resource: "",
+                name: "",
+            };
+            return Err(Status::forbidden(nobody, &why));
+        };
+        // A namespace is its own namespace, so that a role in it can grant reading it.
+        let namespace = if resource.plural == "namespaces" && resource.group.is_empty() {
+            &resource.name
+        } else {
+            &resource.namespace
+        };
+        let action = Action {
+            verb: target.verb.as_str(),
+            namespace,
+            group: &resource.group,
+            resource: &resource.plural,
+            subresource: &resource.subresource,
+            name: &resource.name,
+        };
+        if self.api.authorize(user, &action).allowed {
+            return Ok(());
         }
-        Err(error) => {
-            return failure(&Status::bad_request(format!(
-                "cannot read the body: {error}"
-            )));
-        }
-    };
-    let query = Query::parse(parts.uri.query());
-    let target = Target::parse(&parts.method, parts.uri.path(), &query);
-    let context = Context::new(user, target, query, parts.headers, body);
-    api.respond(&context).await
+        let about = About {
+            group: &resource.group,
+            resource: &resource.plural,
+            name: &resource.name,
+        };
+        Err(Status::forbidden(about, &Api::denial(user, &action)))
+    }
 }

@@ -34,18 +34,21 @@ impl Api {
         self.registry.set_crd(&entry.key, resources);
     }
 
-    /// Lets a written CRD take effect before its writer gets the answer.
+    /// Lets a write take effect before its writer gets the answer.
     pub(crate) async fn after_write(
         self: &Arc<Self>,
         resource: &Arc<Resource>,
         entry: Option<&Arc<Entry>>,
     ) {
-        if &*resource.storage != CRDS {
-            return;
+        match (&*resource.storage, entry) {
+            (CRDS, Some(entry)) => self.settle_crd(resource, entry).await,
+            ("rbac.authorization.k8s.io/clusterroles", _) => self.aggregate_roles(resource).await,
+            ("/namespaces", Some(entry)) => self.furnish_namespace(entry).await,
+            _ => {}
         }
-        let Some(entry) = entry else {
-            return;
-        };
+    }
+
+    async fn settle_crd(self: &Arc<Self>, resource: &Arc<Resource>, entry: &Arc<Entry>) {
         let mut entry = Arc::clone(entry);
         loop {
             let old = entry.value();

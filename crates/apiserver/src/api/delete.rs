@@ -28,7 +28,7 @@ const FOREGROUND: &str = "foregroundDeletion";
 pub(crate) struct Options {
     pub(crate) grace: Option<i64>,
     pub(crate) policy: Option<Policy>,
-    orphan_dependents: Option<bool>,
+    pub(crate) orphan_dependents: Option<bool>,
     pub(crate) uid: Option<String>,
     pub(crate) resource_version: Option<String>,
     pub(crate) dry_run: bool,

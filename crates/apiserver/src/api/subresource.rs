@@ -49,20 +49,18 @@ impl Api {
             ("ephemeralcontainers", Verb::Patch) if resource.is("", "pods") => {
                 self.patch(context, resource, at).await
             }
+            ("token", Verb::Create) if resource.is("", "serviceaccounts") => {
+                self.create_token(context, resource, at)
+            }
+            ("binding", Verb::Create) if resource.is("", "pods") => {
+                self.bind(context, resource, at).await
+            }
+            ("eviction", Verb::Create) if resource.is("", "pods") => {
+                self.evict(context, resource, at).await
+            }
             ("status" | "scale", _) => Err(Status::method_not_allowed()),
             _ => Ok(Answer::page_not_found()),
         }
-    }
-
-    /// Kinds that are asked, not stored.
-    pub(crate) async fn create_virtual(
-        self: &Arc<Self>,
-        context: &Context,
-        resource: &Arc<Resource>,
-        namespace: &str,
-    ) -> Result<Answer> {
-        let _ = (context, resource, namespace);
-        Err(Status::method_not_allowed())
     }
 
     async fn read(&self, renderer: &Renderer, at: Address<'_>) -> Result<Value> {

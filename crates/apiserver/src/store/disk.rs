@@ -130,8 +130,11 @@ fn load(database: &Database, keep: Keep) -> Result<History, Error> {
             deleted: record.deleted,
         })]);
     }
-    // Records at or below the floor are there for their objects only.
-    history.compact_to(floor);
+    // Records at or below the floor are there for their objects only; what a failed sweep left goes now.
+    let garbage = history.compact_to(floor);
+    if !garbage.is_empty() {
+        sweep(database, &garbage, floor).map_err(damaged)?;
+    }
     history.restore(revision, floor);
     Ok(history)
 }
@@ -144,12 +147,24 @@ pub(super) fn start(
 ) -> Result<(), Error> {
     std::thread::Builder::new()
         .name("store-writer".into())
-        .spawn(move || run(&database, jobs, &inner))
+        .spawn(move || {
+            let closing = run(&database, jobs, &inner);
+            // Whoever waits for the end may open the file again at once.
+            drop(database);
+            if let Some(done) = closing {
+                let _ = done.send(());
+            }
+        })
         .map(drop)
         .map_err(|e| Error::Io(e.to_string()))
 }
 
-fn run(database: &Database, mut jobs: mpsc::Receiver<Job>, inner: &Weak<Inner>) {
+/// Commits groups until the store is closed; returns who waits for that.
+fn run(
+    database: &Database,
+    mut jobs: mpsc::Receiver<Job>,
+    inner: &Weak<Inner>,
+) -> Option<oneshot::Sender<()>> {
     while let Some(first) = jobs.blocking_recv() {
         let mut group = vec![first];
         while group.len() < GROUP
@@ -157,9 +172,7 @@ fn run(database: &Database, mut jobs: mpsc::Receiver<Job>, inner: &Weak<Inner>) 
         {
             group.push(job);
         }
-        let Some(inner) = inner.upgrade() else {
-            return;
-        };
+        let inner = inner.upgrade()?;
         let mut closing = None;
         let mut writes = Vec::with_capacity(group.len());
         for job in group {
@@ -169,11 +182,11 @@ fn run(database: &Database, mut jobs: mpsc::Receiver<Job>, inner: &Weak<Inner>) 
             }
         }
         commit_group(database, &inner, writes);
-        if let Some(done) = closing {
-            let _ = done.send(());
-            return;
+        if closing.is_some() {
+            return closing;
         }
     }
+    None
 }
 
 fn commit_group(database: &Database, inner: &Inner, writes: Vec<(Write, Reply)>) {

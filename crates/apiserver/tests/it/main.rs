@@ -6,5 +6,8 @@
 )]
 
 mod client;
+mod crash;
 mod crd;
+mod garbage;
+mod server;
 mod watch;

@@ -1,0 +1,294 @@
+//! Questions about users and rights, and tokens for service accounts: kinds that are asked, not stored.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use jiff::SignedDuration;
+use serde_json::{Value, json};
+
+use super::{
+    Api,
+    context::Context,
+    decode,
+    dispatch::Answer,
+    meta::{self, about},
+    update::Address,
+};
+use crate::{
+    auth::{
+        User,
+        rbac::{Action, Decision, Rule},
+        tokens::{Claims, ISSUER},
+    },
+    clock, object,
+    registry::{Resource, text},
+    status::{Cause, Result, Status},
+};
+
+impl Api {
+    /// `POST` of a kind that is answered and not stored.
+    pub(crate) fn create_virtual(
+        self: &Arc<Self>,
+        context: &Context,
+        resource: &Arc<Resource>,
+        namespace: &str,
+    ) -> Result<Answer> {
+        let mut review = decode::body(context)?;
+        meta::check_kind(resource, &mut review)?;
+        if review.get("metadata").is_none() {
+            review["metadata"] = json!({});
+        }
+        let invalid = |causes| Err(Status::invalid(&resource.group, &resource.kind, "", causes));
+        match resource.kind.as_str() {
+            "SelfSubjectReview" => {
+                object::set_meta(&mut review, "creationTimestamp", self.clock.now_rfc3339());
+                review["status"] = json!({"userInfo": context.user.to_value()});
+            }
+            "TokenReview" => {
+                if text(&review["spec"], "token").is_empty() {
+                    return invalid(vec![Cause::required("spec.token", "")]);
+                }
+                review["status"] = self.review_token(&review["spec"]);
+            }
+            "SelfSubjectAccessReview" => {
+                check_attributes(resource, &review["spec"])?;
+                let decision = self.decide(&context.user, &review["spec"]);
+                review["status"] = decision_status(&decision);
+            }
+            "SubjectAccessReview" | "LocalSubjectAccessReview" => {
+                check_attributes(resource, &review["spec"])?;
+                let spec = &review["spec"];
+                if text(spec, "user").is_empty() && object::strings(&spec["groups"]).is_empty() {
+                    return invalid(vec![Cause::required(
+                        "spec.user",
+                        "at least one of user or group must be specified",
+                    )]);
+                }
+                if resource.namespaced
+                    && text(&spec["resourceAttributes"], "namespace") != namespace
+                {
+                    return invalid(vec![Cause::invalid(
+                        "spec.resourceAttributes.namespace",
+                        &spec["resourceAttributes"]["namespace"],
+                        "must match metadata.namespace",
+                    )]);
+                }
+                let user = User {
+                    name: text(spec, "user").to_owned(),
+                    groups: object::strings(&spec["groups"])
+                        .into_iter()
+                        .map(str::to_owned)
+                        .collect(),
+                    uid: text(spec, "uid").to_owned(),
+                    extra: BTreeMap::new(),
+                };
+                let decision = self.decide(&user, spec);
+                review["status"] = decision_status(&decision);
+            }
+            "SelfSubjectRulesReview" => {
+                let namespace = text(&review["spec"], "namespace");
+                if namespace.is_empty() {
+                    return Err(Status::bad_request("no namespace on request"));
+                }
+                let rules = self.rules_for(&context.user, namespace);
+                review["status"] = rules_status(&rules);
+            }
+            _ => return Err(Status::method_not_allowed()),
+        }
+        Ok(Answer::created(&review))
+    }
+
+    fn review_token(&self, spec: &Value) -> Value {
+        let audiences = object::strings(&spec["audiences"]);
+        match self.token_user(text(spec, "token"), &audiences) {
+            Some((user, audiences)) => json!({
+                "authenticated": true, "user": user.to_value(), "audiences": audiences,
+            }),
+            None => json!({"user": {}, "error": "invalid bearer token"}),
+        }
+    }
+
+    fn decide(&self, user: &User, spec: &Value) -> Decision {
+        let path = &spec["nonResourceAttributes"];
+        if path.is_object() {
+            return self.authorize_path(user, text(path, "verb"), text(path, "path"));
+        }
+        let wanted = &spec["resourceAttributes"];
+        self.authorize(
+            user,
+            &Action {
+                verb: text(wanted, "verb"),
+                namespace: text(wanted, "namespace"),
+                group: text(wanted, "group"),
+                resource: text(wanted, "resource"),
+                subresource: text(wanted, "subresource"),
+                name: text(wanted, "name"),
+            },
+        )
+    }
+
+    /// `POST` on `serviceaccounts/token`.
+    pub(crate) fn create_token(
+        self: &Arc<Self>,
+        context: &Context,
+        resource: &Arc<Resource>,
+        at: Address<'_>,
+    ) -> Result<Answer> {
+        let mut request = decode::body(context)?;
+        meta::expect_kind(&mut request, "authentication.k8s.io/v1", "TokenRequest")?;
+        let key = resource.key(at.namespace, at.name);
+        let Some(entry) = self.store.get(&resource.storage, &key) else {
+            return Err(Status::not_found(about(resource, at.name)));
+        };
+        let account = entry.value();
+        let seconds = request["spec"]["expirationSeconds"]
+            .as_i64()
+            .unwrap_or(3600);
+        let invalid = |why: &str| {
+            Err(Status::invalid(
+                "authentication.k8s.io",
+                "TokenRequest",
+                at.name,
+                vec![Cause::invalid(
+                    "spec.expirationSeconds",
+                    &json!(seconds),
+                    why,
+                )],
+            ))
+        };
+        if seconds < 600 {
+            return invalid("may not specify a duration less than 10 minutes");
+        }
+        if seconds > 1 << 32 {
+            return invalid("may not specify a duration larger than 2^32 seconds");
+        }
+        let bound = self.bound_object(at.namespace, &request["spec"]["boundObjectRef"])?;
+        let audiences: Vec<String> = match object::strings(&request["spec"]["audiences"]) {
+            list if list.is_empty() => vec![ISSUER.to_owned()],
+            list => list.into_iter().map(str::to_owned).collect(),
+        };
+        let issued = self.clock.now();
+        let expires = issued
+            .checked_add(SignedDuration::from_secs(seconds))
+            .unwrap_or(jiff::Timestamp::MAX);
+        let token = self
+            .signer
+            .sign(&Claims {
+                namespace: at.namespace,
+                account: at.name,
+                uid: object::uid(&account),
+                audiences: audiences.clone(),
+                issued,
+                expires,
+                bound,
+                id: self.new_uid(),
+            })
+            .ok_or_else(|| Status::internal("the token cannot be signed"))?;
+        request["metadata"] = json!({
+            "name": at.name, "namespace": at.namespace,
+            "creationTimestamp": clock::rfc3339(issued),
+        });
+        request["spec"]["audiences"] = json!(audiences);
+        request["spec"]["expirationSeconds"] = json!(seconds);
+        if request["spec"].get("boundObjectRef").is_none() {
+            request["spec"]["boundObjectRef"] = Value::Null;
+        }
+        request["status"] = json!({
+            "token": token, "expirationTimestamp": clock::rfc3339(expires),
+        });
+        Ok(Answer::created(&request))
+    }
+
+    fn bound_object(
+        &self,
+        namespace: &str,
+        reference: &Value,
+    ) -> Result<Option<(String, String, String)>> {
+        if !reference.is_object() {
+            return Ok(None);
+        }
+        let (kind, name) = (text(reference, "kind"), text(reference, "name"));
+        let storage = match kind {
+            "Pod" => "/pods",
+            "Secret" => "/secrets",
+            other => {
+                return Err(Status::bad_request(format!(
+                    "cannot bind token for serviceaccount to object of type {other}"
+                )));
+            }
+        };
+        let plural = storage.trim_start_matches('/');
+        let about = crate::status::About {
+            group: "",
+            resource: plural,
+            name,
+        };
+        let Some(entry) = self.store.get(storage, &format!("{namespace}/{name}")) else {
+            return Err(Status::not_found(about));
+        };
+        let value = entry.value();
+        let (given, uid) = (text(reference, "uid"), object::uid(&value));
+        if !given.is_empty() && given != uid {
+            return Err(Status::conflict(
+                about,
+                &format!(
+                    "the UID in the bound object reference ({given}) does not match the UID in record. The object might have been deleted and then recreated"
+                ),
+            ));
+        }
+        Ok(Some((kind.to_owned(), name.to_owned(), uid.to_owned())))
+    }
+}
+
+fn check_attributes(resource: &Resource, spec: &Value) -> Result<()> {
+    let both = spec["resourceAttributes"].is_object() && spec["nonResourceAttributes"].is_object();
+    let none =
+        !spec["resourceAttributes"].is_object() && !spec["nonResourceAttributes"].is_object();
+    let cause = if both {
+        Cause::invalid(
+            "spec.nonResourceAttributes",
+            &spec["nonResourceAttributes"],
+            "cannot be specified in combination with resourceAttributes",
+        )
+    } else if none {
+        Cause::invalid(
+            "spec.resourceAttributes",
+            &Value::Null,
+            "exactly one of nonResourceAttributes or resourceAttributes must be specified",
+        )
+    } else {
+        return Ok(());
+    };
+    Err(Status::invalid(
+        &resource.group,
+        &resource.kind,
+        "",
+        vec![cause],
+    ))
+}
+
+fn decision_status(decision: &Decision) -> Value {
+    let mut status = json!({"allowed": decision.allowed});
+    if !decision.reason.is_empty() {
+        status["reason"] = json!(decision.reason);
+    }
+    status
+}
+
+fn rules_status(rules: &[Rule]) -> Value {
+    let mut resource = Vec::new();
+    let mut paths = Vec::new();
+    for rule in rules {
+        if rule.urls.is_empty() {
+            let mut value = json!({
+                "verbs": rule.verbs, "apiGroups": rule.groups, "resources": rule.resources,
+            });
+            if !rule.names.is_empty() {
+                value["resourceNames"] = json!(rule.names);
+            }
+            resource.push(value);
+        } else {
+            paths.push(json!({"verbs": rule.verbs, "nonResourceURLs": rule.urls}));
+        }
+    }
+    json!({"resourceRules": resource, "nonResourceRules": paths, "incomplete": false})
+}

@@ -1,0 +1,92 @@
+//! TCP and TLS in front of the service.
+
+use std::{sync::Arc, time::Duration};
+
+use hyper_util::{
+    rt::{TokioExecutor, TokioIo},
+    server::conn::auto,
+    service::TowerToHyperService,
+};
+use rustls::ServerConfig;
+use tokio::{
+    net::{TcpListener, TcpStream},
+    time,
+};
+use tokio_rustls::TlsAcceptor;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+use crate::{auth::authenticate::PeerCertificate, service::ApiService};
+
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long requests under way may take once the server stops.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Accepts connections until stopped.
+pub(super) async fn serve(
+    listener: TcpListener,
+    tls: Arc<ServerConfig>,
+    service: ApiService,
+    stop: CancellationToken,
+    tasks: TaskTracker,
+) {
+    let acceptor = TlsAcceptor::from(tls);
+    loop {
+        let accepted = tokio::select! {
+            () = stop.cancelled() => return,
+            accepted = listener.accept() => accepted,
+        };
+        match accepted {
+            Ok((stream, _)) => {
+                let task = connection(stream, acceptor.clone(), service.clone(), stop.clone());
+                tasks.spawn(task);
+            }
+            Err(error) => {
+                // Out of file descriptors, most likely: others must end before one can begin.
+                tracing::warn!(%error, "cannot accept a connection");
+                time::sleep(Duration::from_millis(100)).await;
+            }
+        }
+    }
+}
+
+async fn connection(
+    stream: TcpStream,
+    acceptor: TlsAcceptor,
+    service: ApiService,
+    stop: CancellationToken,
+) {
+    // Small answers must not wait for more; an error here only costs latency.
+    let _ = stream.set_nodelay(true);
+    let stream = match time::timeout(HANDSHAKE_TIMEOUT, acceptor.accept(stream)).await {
+        Ok(Ok(stream)) => stream,
+        Ok(Err(error)) => {
+            tracing::debug!(%error, "TLS handshake failed");
+            return;
+        }
+        Err(_) => return,
+    };
+    let certificate = stream
+        .get_ref()
+        .1
+        .peer_certificates()
+        .and_then(|chain| chain.first())
+        .map(|der| PeerCertificate(der.to_vec()));
+    let service = service.of_connection(certificate);
+    let builder = auto::Builder::new(TokioExecutor::new());
+    let connection =
+        builder.serve_connection(TokioIo::new(stream), TowerToHyperService::new(service));
+    tokio::pin!(connection);
+    let result = tokio::select! {
+        result = connection.as_mut() => result,
+        () = stop.cancelled() => {
+            connection.as_mut().graceful_shutdown();
+            match time::timeout(DRAIN_TIMEOUT, connection).await {
+                Ok(result) => result,
+                Err(_) => return,
+            }
+        }
+    };
+    if let Err(error) = result {
+        tracing::debug!(%error, "connection ended");
+    }
+}

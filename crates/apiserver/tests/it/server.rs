@@ -1,0 +1,120 @@
+//! The server with a file, a port and strangers.
+
+use apiserver::{Config, Server, User};
+use k8s_openapi::api::{core::v1::ConfigMap, rbac::v1::ClusterRoleBinding};
+use kube::{
+    Api, Client,
+    api::{ListParams, PostParams},
+    config::{KubeConfigOptions, Kubeconfig},
+};
+use serde_json::json;
+
+use super::client::{code, config_map};
+
+async fn client(server: &Server) -> Client {
+    let kubeconfig = Kubeconfig::read_from(server.kubeconfig_path()).unwrap();
+    let config = kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default())
+        .await
+        .unwrap();
+    Client::try_from(config).unwrap()
+}
+
+#[tokio::test]
+async fn it_starts_again_with_its_data() {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    let directory = tempfile::tempdir().unwrap();
+    let server = Server::start(Config::new(directory.path())).await.unwrap();
+    let mode = std::fs::metadata(server.kubeconfig_path())
+        .unwrap()
+        .permissions()
+        .mode();
+    assert_eq!(mode & 0o777, 0o600);
+    let maps: Api<ConfigMap> = Api::default_namespaced(client(&server).await);
+    let created = maps
+        .create(&PostParams::default(), &config_map("a"))
+        .await
+        .unwrap();
+    let ca = server.ca_pem().to_owned();
+    server.shutdown().await;
+
+    let server = Server::start(Config::new(directory.path())).await.unwrap();
+    assert_eq!(server.ca_pem(), ca);
+    let maps: Api<ConfigMap> = Api::default_namespaced(client(&server).await);
+    assert_eq!(maps.get("a").await.unwrap(), created);
+    let next = maps
+        .create(&PostParams::default(), &config_map("b"))
+        .await
+        .unwrap();
+    let number = |map: &ConfigMap| {
+        map.metadata
+            .resource_version
+            .as_ref()
+            .unwrap()
+            .parse::<u64>()
+            .unwrap()
+    };
+    assert!(number(&next) > number(&created));
+    server.shutdown().await;
+}
+
+#[tokio::test]
+async fn strangers_are_refused_and_tokens_are_known() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut config = Config::new(directory.path());
+    config.tokens = vec![("sesame".to_owned().into(), User::named("ali"))];
+    let server = Server::start(config).await.unwrap();
+    let as_bearer = |token: Option<&str>| {
+        let mut config = kube::Config::new(server.url().parse().unwrap());
+        config.root_cert = Some(vec![pem_to_der(server.ca_pem())]);
+        config.auth_info.token = token.map(|t| t.to_owned().into());
+        Client::try_from(config).unwrap()
+    };
+    let list = |client: Client| async move {
+        let maps: Api<ConfigMap> = Api::default_namespaced(client);
+        maps.list(&ListParams::default()).await
+    };
+    let (status, _, message) = code(list(as_bearer(None)).await.unwrap_err());
+    assert_eq!(status, 403);
+    assert_eq!(
+        message,
+        "configmaps is forbidden: User \"system:anonymous\" cannot list resource \"configmaps\" in API group \"\" in the namespace \"default\""
+    );
+    assert_eq!(
+        code(list(as_bearer(Some("wrong"))).await.unwrap_err()).0,
+        401
+    );
+    assert_eq!(
+        code(list(as_bearer(Some("sesame"))).await.unwrap_err()).0,
+        403
+    );
+
+    let bindings: Api<ClusterRoleBinding> = Api::all(client(&server).await);
+    let binding = serde_json::from_value(json!({
+        "metadata": {"name": "ali-views"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "view"},
+        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "ali"}],
+    }))
+    .unwrap();
+    bindings
+        .create(&PostParams::default(), &binding)
+        .await
+        .unwrap();
+    list(as_bearer(Some("sesame"))).await.unwrap();
+    let maps: Api<ConfigMap> = Api::default_namespaced(as_bearer(Some("sesame")));
+    let refused = maps
+        .create(&PostParams::default(), &config_map("a"))
+        .await
+        .unwrap_err();
+    assert_eq!(code(refused).0, 403);
+    server.shutdown().await;
+}
+
+fn pem_to_der(pem: &str) -> Vec<u8> {
+    use base64::{Engine as _, engine::general_purpose::STANDARD};
+    let body: String = pem
+        .lines()
+        .filter(|line| !line.starts_with("---"))
+        .collect();
+    STANDARD.decode(body).unwrap()
+}
