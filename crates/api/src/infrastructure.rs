@@ -47,7 +47,7 @@ pub fn crds(conversion: &WebhookClientConfig) -> Vec<CustomResourceDefinition> {
         for (name, value) in [
             ("cluster.x-k8s.io/provider", "infrastructure-proxmox"),
             // Cluster API takes the newest version listed for the contract it speaks.
-            ("cluster.x-k8s.io/v1beta1", "v1alpha1_v1beta1"),
+            ("cluster.x-k8s.io/v1beta1", "v1alpha1"),
             ("cluster.x-k8s.io/v1beta2", "v1alpha2_v1alpha3_v1beta1"),
             ("clusterctl.cluster.x-k8s.io", ""),
         ] {

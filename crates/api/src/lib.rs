@@ -10,6 +10,7 @@
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 
+pub mod cluster_api;
 pub mod infrastructure;
 pub mod vm;
 

@@ -27,6 +27,15 @@ use crate::{
 /// The finalizer that keeps an object until what it stands for is gone from PVE.
 pub(crate) const FINALIZER: &str = "infra.virtrigaud.io/oxmox";
 
+/// The finalizer of a kind. Kinds that other providers served before keep the name those used, so that a take-over leaves none behind.
+fn finalizer<K: Kind>() -> &'static str {
+    match &*K::kind(&()) {
+        "ProxmoxCluster" => "proxmoxcluster.infrastructure.cluster.x-k8s.io",
+        "ProxmoxMachine" => "proxmoxmachine.infrastructure.cluster.x-k8s.io",
+        _ => FINALIZER,
+    }
+}
+
 /// What every reconciler has at hand.
 pub(crate) struct Context {
     pub(crate) client: Client,
@@ -38,6 +47,8 @@ pub(crate) struct Context {
     pub(crate) stores: Stores,
     pub(crate) queues: Queues,
     pub(crate) providers: crate::vm::provider::Connections,
+    pub(crate) places: crate::capi::Places,
+    pub(crate) capi_credentials: Option<crate::GlobalCredentials>,
     pub(crate) failures: Failures,
 }
 
@@ -81,6 +92,8 @@ impl Context {
             stores,
             queues,
             providers: crate::vm::provider::Connections::default(),
+            places: crate::capi::Places::default(),
+            capi_credentials: options.capi_credentials.clone(),
             failures: Failures::default(),
         }
     }
@@ -132,11 +145,11 @@ impl Context {
     where
         K: Kind + Resource<Scope = NamespaceResourceScope>,
     {
-        if object.finalizers().iter().any(|f| f == FINALIZER) {
+        if object.finalizers().iter().any(|f| f == finalizer::<K>()) {
             return Ok(());
         }
         let mut finalizers = object.finalizers().to_vec();
-        finalizers.push(FINALIZER.to_owned());
+        finalizers.push(finalizer::<K>().to_owned());
         self.set_finalizers(object, finalizers).await
     }
 
@@ -146,11 +159,11 @@ impl Context {
         K: Kind + Resource<Scope = NamespaceResourceScope>,
     {
         let uid = object.uid().unwrap_or_default();
-        if object.finalizers().iter().any(|f| f == FINALIZER) {
+        if object.finalizers().iter().any(|f| f == finalizer::<K>()) {
             let rest = object
                 .finalizers()
                 .iter()
-                .filter(|f| *f != FINALIZER)
+                .filter(|f| *f != finalizer::<K>())
                 .cloned()
                 .collect();
             match self.set_finalizers(object, rest).await {

@@ -9,6 +9,7 @@ use std::{
     collections::BTreeMap,
     fmt::Debug,
     hash::{DefaultHasher, Hash as _, Hasher as _},
+    ops::Deref,
     sync::{Arc, Mutex},
 };
 
@@ -22,7 +23,10 @@ use kube::{
     },
 };
 use serde::de::DeserializeOwned;
-use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::{
+    mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel},
+    watch,
+};
 use tokio_stream::wrappers::UnboundedReceiverStream;
 
 /// Bounds every watched kind satisfies.
@@ -38,9 +42,35 @@ impl<K> Kind for K where
 
 type Subscriber<K> = Box<dyn Fn(&K) + Send + Sync>;
 
+/// What the watch of one kind knows. Reads like the store it holds.
+pub(crate) struct Known<K: Kind> {
+    store: Store<K>,
+    absent: watch::Receiver<bool>,
+}
+
+impl<K: Kind> Known<K> {
+    /// Waits until everything there is has been seen once, or the API server is known not to serve the kind.
+    pub(crate) async fn ready(&self) {
+        let mut absent = self.absent.clone();
+        tokio::select! {
+            // Either fails only when the watch is gone, and then nothing is looked at anyway.
+            _ = self.store.wait_until_ready() => {}
+            _ = absent.wait_for(|absent| *absent) => {}
+        }
+    }
+}
+
+impl<K: Kind> Deref for Known<K> {
+    type Target = Store<K>;
+    fn deref(&self) -> &Store<K> {
+        &self.store
+    }
+}
+
 /// The watch of one kind.
 pub(crate) struct Watch<K: Kind> {
     store: Store<K>,
+    absent: watch::Sender<bool>,
     writer: reflector::store::Writer<K>,
     subscribers: Vec<Subscriber<K>>,
 }
@@ -50,13 +80,17 @@ impl<K: Kind> Watch<K> {
         let (store, writer) = reflector::store();
         Self {
             store,
+            absent: watch::Sender::new(false),
             writer,
             subscribers: Vec::new(),
         }
     }
 
-    pub(crate) fn store(&self) -> Store<K> {
-        self.store.clone()
+    pub(crate) fn known(&self) -> Known<K> {
+        Known {
+            store: self.store.clone(),
+            absent: self.absent.subscribe(),
+        }
     }
 
     /// Calls `tell` with every object that appears, changes or goes.
@@ -68,6 +102,7 @@ impl<K: Kind> Watch<K> {
     pub(crate) fn run(self, client: Client) -> BoxFuture<'static, ()> {
         let Self {
             store: _,
+            absent,
             writer,
             subscribers,
         } = self;
@@ -85,12 +120,21 @@ impl<K: Kind> Watch<K> {
                     }
                     Ok(Event::Init | Event::InitDone) => {}
                     Err(error) => {
+                        // A kind of another project may be installed later; until then there is none of it.
+                        absent.send_replace(is_not_served(&error));
                         tracing::debug!(kind = %K::kind(&()), %error, "watch interrupted");
                     }
                 }
             }
         })
     }
+}
+
+fn is_not_served(error: &watcher::Error) -> bool {
+    matches!(
+        error,
+        watcher::Error::InitialListFailed(kube::Error::Api(status)) if status.code == 404
+    )
 }
 
 /// Watches a kind without keeping it: only the references of changed objects are passed on.

@@ -1,19 +1,18 @@
 //! The kinds there are: for each of them one watch, one store and one queue.
 
+use api::cluster_api::{Cluster, IPAddress, IPAddressClaim, InClusterIPPool, Machine};
+use api::infrastructure::v1beta1::{ProxmoxCluster, ProxmoxMachine, ProxmoxMachineTemplate};
 use api::vm::{
     Container, Provider, VMBackup, VMClass, VMClone, VMImage, VMMigration, VMPlacementPolicy,
     VMRestore, VMSet, VMSnapshot, VMSnapshotSchedule, VirtualMachine,
 };
 use fleet::Owner;
 use futures::{future::BoxFuture, stream::FuturesUnordered};
-use kube::{
-    Client, Resource as _,
-    runtime::reflector::{ObjectRef, Store},
-};
+use kube::{Client, Resource as _, runtime::reflector::ObjectRef};
 
 use crate::{
     context::owned_by,
-    hub::{Queue, Requests, SpecChanges, Watch},
+    hub::{Known, Queue, Requests, SpecChanges, Watch},
 };
 
 macro_rules! kinds {
@@ -25,7 +24,7 @@ macro_rules! kinds {
 
         /// What the watches know.
         pub(crate) struct Stores {
-            $(pub(crate) $field: Store<$kind>,)*
+            $(pub(crate) $field: Known<$kind>,)*
         }
 
         /// Where requests to look at objects are put.
@@ -45,7 +44,7 @@ macro_rules! kinds {
             }
 
             pub(crate) fn stores(&self) -> Stores {
-                Stores { $($field: self.$field.store(),)* }
+                Stores { $($field: self.$field.known(),)* }
             }
 
             /// Every object is looked at when someone changes it.
@@ -68,10 +67,7 @@ macro_rules! kinds {
         impl Stores {
             /// Waits until everything there is has been seen once.
             pub(crate) async fn ready(&self) {
-                $(
-                    // Fails only when the watch is gone, and then nothing is looked at anyway.
-                    let _ = self.$field.wait_until_ready().await;
-                )*
+                $(self.$field.ready().await;)*
             }
         }
 
@@ -95,7 +91,11 @@ macro_rules! kinds {
 }
 
 kinds! {
+    addresses: IPAddress,
     backups: VMBackup,
+    capi_clusters: Cluster,
+    capi_machines: Machine,
+    claims: IPAddressClaim,
     classes: VMClass,
     clones: VMClone,
     containers: Container,
@@ -103,7 +103,11 @@ kinds! {
     machines: VirtualMachine,
     migrations: VMMigration,
     policies: VMPlacementPolicy,
+    pools: InClusterIPPool,
     providers: Provider,
+    proxmox_clusters: ProxmoxCluster,
+    proxmox_machines: ProxmoxMachine,
+    proxmox_templates: ProxmoxMachineTemplate,
     restores: VMRestore,
     schedules: VMSnapshotSchedule,
     sets: VMSet,

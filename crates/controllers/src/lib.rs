@@ -10,6 +10,7 @@
 //! in the same process), and runs until it is told to stop. Dropping its future stops everything at
 //! once, which is how the tests crash it between any two calls.
 
+mod capi;
 mod clock;
 mod conditions;
 mod connect;
@@ -22,6 +23,7 @@ mod run;
 mod status;
 mod vm;
 
+pub use capi::GlobalCredentials;
 pub use clock::Clock;
 pub use connect::{ConnectError, Connection, Connector};
 pub use run::{Options, run};

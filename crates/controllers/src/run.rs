@@ -15,7 +15,7 @@ use kube::{
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    Clock, Connector,
+    Clock, Connector, GlobalCredentials, capi,
     context::{Context, Error},
     hub::{Kind, Requests, glimpse},
     kinds::{Queues, Watches},
@@ -33,6 +33,8 @@ pub struct Options {
     pub fleet: Fleet,
     /// Objects of one kind looked at at the same time.
     pub concurrency: u16,
+    /// Credentials for ProxmoxClusters that name none.
+    pub capi_credentials: Option<GlobalCredentials>,
 }
 
 impl Default for Options {
@@ -42,6 +44,7 @@ impl Default for Options {
             clock: Clock::system(),
             fleet: Fleet::new(),
             concurrency: 64,
+            capi_credentials: None,
         }
     }
 }
@@ -60,6 +63,7 @@ pub async fn run(client: Client, options: Options, stop: CancellationToken) {
     ));
     watches.requeue_own(&queues);
     vm::wire(&mut watches, &context);
+    capi::wire(&mut watches, &context);
 
     let background = FuturesUnordered::new();
     background.push(wake(options.fleet.clone(), queues));
@@ -67,7 +71,11 @@ pub async fn run(client: Client, options: Options, stop: CancellationToken) {
         .push(Box::pin(vm::provider::follow_clusters(context.clone())) as BoxFuture<'static, ()>);
     background.push(glimpse::<Secret>(client.clone(), {
         let context = context.clone();
-        move |secret| vm::provider::secret_changed(&context, secret)
+        move |secret| {
+            vm::provider::secret_changed(&context, secret);
+            let place = secret.namespace.as_deref().unwrap_or_default();
+            capi::cluster::secret_changed(&context, place, &secret.name);
+        }
     }));
     watches.run(&client, &background);
     let background = background.for_each(|()| async {});
@@ -100,8 +108,28 @@ pub async fn run(client: Client, options: Options, stop: CancellationToken) {
         requests.schedules,
         vm::schedule::reconcile,
     ));
-    // Nothing looks at these yet.
+    controllers.push(start.controller(
+        &stores.proxmox_clusters,
+        requests.proxmox_clusters,
+        capi::cluster::reconcile,
+    ));
+    controllers.push(start.controller(
+        &stores.proxmox_machines,
+        requests.proxmox_machines,
+        capi::machine::reconcile,
+    ));
+    controllers.push(start.controller(
+        &stores.proxmox_templates,
+        requests.proxmox_templates,
+        capi::template::reconcile,
+    ));
+    // Kinds that are read, not reconciled: a queue nobody empties would only grow.
     drop((
+        requests.addresses,
+        requests.capi_clusters,
+        requests.capi_machines,
+        requests.claims,
+        requests.pools,
         requests.backups,
         requests.images,
         requests.migrations,

@@ -7,7 +7,7 @@ pub(crate) mod provider;
 mod refs;
 pub(crate) mod schedule;
 pub(crate) mod set;
-mod translate;
+pub(crate) mod translate;
 pub(crate) mod usage;
 
 use std::sync::Arc;

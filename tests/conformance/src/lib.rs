@@ -19,7 +19,6 @@
 //!
 //! With `CONFORMANCE_DUMP=dir` each protocol is written to `dir/<server>/<case>.json` for reading.
 
-mod bridge;
 mod compare;
 pub mod differences;
 pub mod mask;

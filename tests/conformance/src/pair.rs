@@ -73,22 +73,18 @@ pub fn run(name: &str, case: impl AsyncFn(&Session)) {
     });
 }
 
-static SECOND: OnceCell<ControlPlane> = OnceCell::const_new();
-static OURS: OnceCell<Client> = OnceCell::const_new();
+static OURS: OnceCell<ControlPlane> = OnceCell::const_new();
 
 /// The server under test. With `CONFORMANCE_SELF=1` a second real one, which proves that the cases say
 /// the same twice.
 async fn ours(assets: &testbed::Assets) -> Option<&'static Client> {
-    if std::env::var_os("CONFORMANCE_SELF").is_some() {
-        let second = SECOND.get_or_init(async || {
-            ControlPlane::start(assets, &options())
-                .await
-                .expect("the second real server starts")
-        });
-        return Some(second.await.client());
-    }
-    std::env::var_os("CONFORMANCE_OURS")?;
-    Some(OURS.get_or_init(crate::bridge::start).await)
+    std::env::var_os("CONFORMANCE_SELF")?;
+    let second = OURS.get_or_init(async || {
+        ControlPlane::start(assets, &options())
+            .await
+            .expect("the second real server starts")
+    });
+    Some(second.await.client())
 }
 
 async fn hold(

@@ -26,9 +26,11 @@ use fleet::{
 };
 use kube::ResourceExt as _;
 
+pub(crate) use disks::drive;
+pub(crate) use hardware::of as hardware_of;
 pub(crate) use init::{InitParts, init};
 pub(crate) use networks::container_nic;
-pub(crate) use options::startup;
+pub(crate) use options::{firewall, ha, startup};
 pub(crate) use place::placement;
 
 /// A field that cannot be what it is.

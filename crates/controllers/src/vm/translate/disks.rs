@@ -83,7 +83,7 @@ pub(super) fn disks(
 }
 
 /// The options of a drive, without where it is and how big.
-fn drive(written: &Written) -> Disk {
+pub(crate) fn drive(written: &Written) -> Disk {
     let word = |text: &str| text.to_owned();
     Disk {
         bus: match written.bus.unwrap_or_default() {

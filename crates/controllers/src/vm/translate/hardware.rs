@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use api::vm::{
-    Hardware as Written, HugePages, TpmVersion as WrittenTpm, VMClass, VirtualMachineSpec,
+    Bytes, Hardware as Written, HugePages, TpmVersion as WrittenTpm, VMClass, VirtualMachineSpec,
 };
 use fleet::intent::{
     Agent, Bios, Cpu, EfiDisk, Hardware, Hotplug, Hugepages, Memory, NumaNode, PciDevice, Rng, Tpm,
@@ -30,8 +30,18 @@ pub(super) fn hardware(
             "set it, or give both spec.cpus and spec.memory",
         ));
     }
-    let hotplug = hotplug(&written)?;
-    let mut cpu = cpu(&written, cpus)?;
+    of(&written, cpus, memory, adopted)
+}
+
+/// Hardware as written down. An adopted guest keeps what is not.
+pub(crate) fn of(
+    written: &Written,
+    cpus: Option<u32>,
+    memory: Option<Bytes>,
+    adopted: bool,
+) -> Result<Hardware, Invalid> {
+    let hotplug = hotplug(written)?;
+    let mut cpu = cpu(written, cpus)?;
     if hotplug
         .as_ref()
         .is_some_and(|what| what.contains(&Hotplug::Memory))
@@ -78,7 +88,7 @@ pub(super) fn hardware(
             .as_deref()
             .map(|m| if m == "i440fx" { "pc" } else { m }.to_owned()),
         bios,
-        efi: efi(&written, bios)?,
+        efi: efi(written, bios)?,
         tpm: match &written.tpm {
             None => None,
             Some(tpm) => Some(Tpm {

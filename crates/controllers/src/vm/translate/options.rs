@@ -1,6 +1,8 @@
 //! What PVE keeps about a guest beside its hardware.
 
-use api::vm::{Firewall, ProviderDefaults, Startup as Written, VirtualMachineSpec};
+use api::vm::{
+    Firewall, HighAvailability, ProviderDefaults, Startup as Written, VirtualMachineSpec,
+};
 use fleet::intent::{
     FirewallDirection, FirewallIntent, FirewallRule, Ha, HaState, Options, Startup,
 };
@@ -26,16 +28,20 @@ pub(super) fn options(
         onboot: spec.on_boot,
         startup: spec.startup.as_ref().map(startup),
         protection: spec.protection,
-        ha: spec.ha.as_ref().filter(|ha| ha.enabled).map(|ha| Ha {
-            state: HaState::Managed,
-            group: ha.group.clone(),
-            nodes: ha.nodes.clone(),
-            strict: false,
-            max_restart: ha.max_restart,
-            max_relocate: ha.max_relocate,
-        }),
+        ha: spec.ha.as_ref().and_then(ha),
         firewall: spec.firewall.as_ref().map(firewall),
     }
+}
+
+pub(crate) fn ha(written: &HighAvailability) -> Option<Ha> {
+    written.enabled.then(|| Ha {
+        state: HaState::Managed,
+        group: written.group.clone(),
+        nodes: written.nodes.clone(),
+        strict: false,
+        max_restart: written.max_restart,
+        max_relocate: written.max_relocate,
+    })
 }
 
 pub(crate) fn startup(written: &Written) -> Startup {
@@ -46,7 +52,7 @@ pub(crate) fn startup(written: &Written) -> Startup {
     }
 }
 
-fn firewall(written: &Firewall) -> FirewallIntent {
+pub(crate) fn firewall(written: &Firewall) -> FirewallIntent {
     let rules = written.rules.iter().map(|rule| FirewallRule {
         direction: if rule.direction == "out" {
             FirewallDirection::Out

@@ -1,0 +1,164 @@
+//! The kinds of Cluster API and its address management, as far as an infrastructure provider reads them.
+//!
+//! They belong to other projects, so there is no schema here: unknown fields are left alone and nothing of this is installed.
+
+#![expect(
+    missing_docs,
+    reason = "the fields are documented by the projects they belong to"
+)]
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use kube::CustomResource;
+use serde::{Deserialize, Serialize};
+
+/// Label with the name of the Cluster an object belongs to.
+pub const CLUSTER_NAME_LABEL: &str = "cluster.x-k8s.io/cluster-name";
+/// Label of control-plane machines.
+pub const CONTROL_PLANE_LABEL: &str = "cluster.x-k8s.io/control-plane";
+/// Annotation that pauses one object.
+pub const PAUSED_ANNOTATION: &str = "cluster.x-k8s.io/paused";
+/// Annotation of objects that somebody else looks after.
+pub const MANAGED_BY_ANNOTATION: &str = "cluster.x-k8s.io/managed-by";
+/// Label that divides objects among several managers.
+pub const WATCH_FILTER_LABEL: &str = "cluster.x-k8s.io/watch-filter";
+
+#[derive(Clone, Debug, Default, PartialEq, CustomResource, Serialize, Deserialize)]
+#[kube(
+    group = "cluster.x-k8s.io",
+    version = "v1beta2",
+    kind = "Cluster",
+    namespaced,
+    status = "ClusterStatus",
+    schema = "disabled"
+)]
+#[serde(rename_all = "camelCase")]
+pub struct ClusterSpec {
+    #[serde(default)]
+    pub paused: bool,
+    pub control_plane_endpoint: Option<Endpoint>,
+    pub infrastructure_ref: Option<ObjectRef>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Endpoint {
+    #[serde(default)]
+    pub host: String,
+    #[serde(default)]
+    pub port: i32,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ObjectRef {
+    pub api_group: Option<String>,
+    pub kind: String,
+    pub name: String,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ClusterStatus {
+    pub initialization: Option<ClusterInitialization>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ClusterInitialization {
+    pub infrastructure_provisioned: Option<bool>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, CustomResource, Serialize, Deserialize)]
+#[kube(
+    group = "cluster.x-k8s.io",
+    version = "v1beta2",
+    kind = "Machine",
+    namespaced,
+    status = "MachineStatus",
+    schema = "disabled"
+)]
+#[serde(rename_all = "camelCase")]
+pub struct MachineSpec {
+    #[serde(default)]
+    pub cluster_name: String,
+    #[serde(default)]
+    pub bootstrap: Bootstrap,
+    pub failure_domain: Option<String>,
+    pub version: Option<String>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Bootstrap {
+    pub data_secret_name: Option<String>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct MachineStatus {
+    pub node_ref: Option<NodeRef>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct NodeRef {
+    pub name: String,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, CustomResource, Serialize, Deserialize)]
+#[kube(
+    group = "ipam.cluster.x-k8s.io",
+    version = "v1beta2",
+    kind = "IPAddressClaim",
+    namespaced,
+    status = "IPAddressClaimStatus",
+    plural = "ipaddressclaims",
+    schema = "disabled"
+)]
+#[serde(rename_all = "camelCase")]
+pub struct IPAddressClaimSpec {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cluster_name: Option<String>,
+    pub pool_ref: ObjectRef,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct IPAddressClaimStatus {
+    pub address_ref: Option<NodeRef>,
+    #[serde(default)]
+    pub conditions: Vec<Condition>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, CustomResource, Serialize, Deserialize)]
+#[kube(
+    group = "ipam.cluster.x-k8s.io",
+    version = "v1beta2",
+    kind = "IPAddress",
+    namespaced,
+    plural = "ipaddresses",
+    schema = "disabled"
+)]
+#[serde(rename_all = "camelCase")]
+pub struct IPAddressSpec {
+    pub address: String,
+    pub prefix: Option<i32>,
+    pub gateway: Option<String>,
+    pub claim_ref: NodeRef,
+    pub pool_ref: ObjectRef,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, CustomResource, Serialize, Deserialize)]
+#[kube(
+    group = "ipam.cluster.x-k8s.io",
+    version = "v1alpha2",
+    kind = "InClusterIPPool",
+    namespaced,
+    plural = "inclusterippools",
+    schema = "disabled"
+)]
+#[serde(rename_all = "camelCase")]
+pub struct InClusterIPPoolSpec {
+    pub addresses: Vec<String>,
+    pub prefix: i32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub gateway: Option<String>,
+}

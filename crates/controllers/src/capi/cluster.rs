@@ -1,0 +1,155 @@
+//! `ProxmoxCluster`: the Proxmox VE clusters, address pools and endpoint of one Kubernetes cluster.
+
+mod endpoint;
+mod instances;
+mod pools;
+mod report;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use api::cluster_api::Cluster;
+use api::infrastructure::v1beta1::{ProxmoxCluster, ProxmoxClusterStatus};
+use kube::ResourceExt as _;
+use kube::runtime::controller::Action;
+use kube::runtime::reflector::ObjectRef;
+
+use super::{Stop, Wait, owner};
+use crate::context::{Context, Error, namespace};
+use crate::kinds::Watches;
+
+pub(super) use instances::{Used, used};
+
+/// How often what is known about the Proxmox VE clusters is written down anew.
+const LOOK: Duration = Duration::from_secs(30);
+
+/// A ProxmoxCluster is looked at again when its Cluster, one of its machines or one of its Secrets has changed.
+pub(crate) fn wire(watches: &mut Watches, context: &Arc<Context>) {
+    let (to, changes) = (context.clone(), crate::hub::SpecChanges::new());
+    watches.capi_clusters.subscribe(move |cluster: &Cluster| {
+        let reference = cluster.spec.infrastructure_ref.as_ref();
+        if let Some(reference) = reference.filter(|_| changes.is_new(cluster)) {
+            let object = ObjectRef::new(&reference.name).within(&namespace(cluster));
+            to.queues.proxmox_clusters.push(object);
+        }
+    });
+    let to = context.clone();
+    watches.proxmox_machines.subscribe(move |machine| {
+        let place = namespace(machine);
+        if let Some(name) = owner::cluster_label(machine)
+            && let Ok(cluster) = owner::cluster(&to, &place, name)
+            && let Some(reference) = &cluster.spec.infrastructure_ref
+        {
+            to.queues
+                .proxmox_clusters
+                .push(ObjectRef::new(&reference.name).within(&place));
+        }
+    });
+}
+
+/// Looks at the ProxmoxClusters that read a Secret.
+pub(crate) fn secret_changed(context: &Context, place: &str, name: &str) {
+    for cluster in context.stores.proxmox_clusters.state() {
+        let own = namespace(&*cluster);
+        let instances = cluster
+            .spec
+            .settings
+            .iter()
+            .flat_map(|settings| &settings.instances);
+        let mut references = instances
+            .filter_map(|instance| instance.credentials_ref.as_ref())
+            .chain(&cluster.spec.credentials_ref);
+        let reads = references.any(|reference| {
+            reference.name == name && reference.namespace.as_deref().unwrap_or(&own) == place
+        });
+        if reads {
+            context.queues.proxmox_clusters.push_object(&cluster);
+        }
+    }
+}
+
+pub(crate) async fn reconcile(
+    object: Arc<ProxmoxCluster>,
+    context: Arc<Context>,
+) -> Result<Action, Error> {
+    if owner::is_foreign(&*object) {
+        return Ok(Action::await_change());
+    }
+    let uid = object.uid().unwrap_or_default();
+    let before: ProxmoxClusterStatus = context.statuses.newest(&uid, object.status.as_ref());
+    let cluster = owner::cluster_of(&context, &object);
+    if owner::is_paused(&*object, cluster.as_deref().ok()) {
+        let status = report::paused(&context, &object, &before);
+        write(&context, &object, &status).await?;
+        return Ok(Action::await_change());
+    }
+    if object.metadata.deletion_timestamp.is_some() {
+        return remove(&object, &context, &before).await;
+    }
+    let status = match cluster {
+        Err(wait) => report::waiting(&context, &object, &before, &wait),
+        Ok(cluster) => {
+            context.hold(&*object).await?;
+            match prepare(&object, &context, &cluster, &before).await {
+                Ok(used) => report::available(&context, &object, &before, &used),
+                Err(Stop::Wait(wait)) => {
+                    context.warn(&*object, wait.reason, &wait.message).await;
+                    report::waiting(&context, &object, &before, &wait)
+                }
+                Err(Stop::Failed(error)) => return Err(error),
+            }
+        }
+    };
+    write(&context, &object, &status).await?;
+    Ok(Action::requeue(LOOK))
+}
+
+/// Makes everything ready that machines need: connections, pools, the endpoint.
+async fn prepare(
+    object: &ProxmoxCluster,
+    context: &Context,
+    cluster: &Cluster,
+    before: &ProxmoxClusterStatus,
+) -> Result<Vec<Used>, Stop> {
+    let used = instances::connect(context, object, before).await?;
+    pools::ensure(context, object).await?;
+    endpoint::ensure(context, object, cluster).await?;
+    if let Some(problem) = instances::none_answers(&used) {
+        return Err(Wait::new("ProxmoxUnreachable", problem).into());
+    }
+    Ok(used)
+}
+
+/// A ProxmoxCluster goes after its machines.
+async fn remove(
+    object: &ProxmoxCluster,
+    context: &Context,
+    before: &ProxmoxClusterStatus,
+) -> Result<Action, Error> {
+    let name = owner::cluster_label(object).map_or_else(|| object.name_any(), str::to_owned);
+    let left = instances::machines(context, &namespace(object), &name);
+    if left.is_empty() {
+        context.release(object).await?;
+        return Ok(Action::await_change());
+    }
+    let names: Vec<_> = left.iter().map(|machine| machine.name_any()).collect();
+    let wait = Wait::new(
+        "WaitingForMachines",
+        format!("its machines go first: {}", names.join(", ")),
+    );
+    let status = report::waiting(context, object, before, &wait);
+    write(context, object, &status).await?;
+    Ok(Action::requeue(LOOK))
+}
+
+async fn write(
+    context: &Context,
+    object: &ProxmoxCluster,
+    status: &ProxmoxClusterStatus,
+) -> Result<(), Error> {
+    context
+        .statuses
+        .write(&context.client, object, object.status.as_ref(), status)
+        .await?;
+    Ok(())
+}

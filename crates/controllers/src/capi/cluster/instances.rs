@@ -1,0 +1,184 @@
+//! Which Proxmox VE clusters a ProxmoxCluster uses, and what is on each.
+
+use std::sync::Arc;
+
+use api::cluster_api::CONTROL_PLANE_LABEL;
+use api::infrastructure::v1beta1::{
+    Instance, Mode, ProxmoxCluster, ProxmoxClusterStatus, ProxmoxMachine,
+};
+use fleet::{ClusterFacts, ClusterName};
+use kube::ResourceExt as _;
+
+use super::super::spread::{Candidate, pick_one};
+use super::super::{Stop, Wait, connect, owner};
+use crate::context::{Context, namespace};
+
+/// A Proxmox VE cluster in use.
+#[derive(Clone, Debug)]
+pub(in crate::capi) struct Used {
+    /// The instance's name; nothing for the one without a list.
+    pub(in crate::capi) instance: Option<String>,
+    /// Its connection, or why there is none.
+    pub(in crate::capi) place: Result<ClusterName, Wait>,
+    /// What is known about it.
+    pub(in crate::capi) facts: ClusterFacts,
+    /// Its share.
+    pub(in crate::capi) weight: u32,
+    /// Machines on it: workers, control plane.
+    pub(in crate::capi) machines: (u32, u32),
+}
+
+impl Used {
+    /// Whether it can take machines now.
+    pub(in crate::capi) fn is_ready(&self) -> bool {
+        self.place.is_ok() && self.facts.reachable
+    }
+
+    /// This instance as one to choose from.
+    pub(in crate::capi) fn candidate(&self, control_plane: bool) -> Candidate<'_> {
+        let free = self.facts.nodes.values().filter(|node| node.online);
+        Candidate {
+            name: self.instance.as_deref().unwrap_or_default(),
+            weight: self.weight,
+            machines: if control_plane {
+                self.machines.1
+            } else {
+                self.machines.0
+            },
+            ready: self.is_ready(),
+            free_memory: free
+                .map(|node| {
+                    node.memory
+                        .as_bytes()
+                        .saturating_sub(node.memory_used.as_bytes())
+                })
+                .sum(),
+        }
+    }
+}
+
+/// The instances that are listed for use: all, the first, or none at all.
+fn listed(object: &ProxmoxCluster) -> (Mode, &[Instance]) {
+    match &object.spec.settings {
+        Some(settings) => (settings.mode.unwrap_or_default(), &settings.instances),
+        None => (Mode::Default, &[]),
+    }
+}
+
+/// Connects every Proxmox VE cluster that the mode puts to use.
+pub(super) async fn connect(
+    context: &Context,
+    object: &ProxmoxCluster,
+    before: &ProxmoxClusterStatus,
+) -> Result<Vec<Used>, Stop> {
+    let (mode, instances) = listed(object);
+    let mut all = Vec::new();
+    if instances.is_empty() {
+        all.push(one(context, object, None).await?);
+        return Ok(all);
+    }
+    let wanted = match mode {
+        Mode::Default => &instances[..1],
+        Mode::SingleInstance | Mode::MultiInstance => instances,
+    };
+    for instance in wanted {
+        all.push(one(context, object, Some(instance)).await?);
+    }
+    if mode == Mode::SingleInstance {
+        let candidates: Vec<_> = all.iter().map(|used| used.candidate(false)).collect();
+        let chosen = before
+            .selected_instance
+            .as_deref()
+            .or_else(|| pick_one(&candidates, object.uid().as_deref().unwrap_or_default()))
+            .map(str::to_owned);
+        let Some(chosen) = chosen else {
+            return Err(Wait::new(
+                "ProxmoxUnreachable",
+                "no instance answers, so none can be picked",
+            )
+            .into());
+        };
+        all.retain(|used| used.instance.as_deref() == Some(&chosen));
+    }
+    Ok(all)
+}
+
+/// What is in use, as far as it is known without asking anybody.
+pub(in crate::capi) async fn used(
+    context: &Context,
+    object: &ProxmoxCluster,
+) -> Result<Vec<Used>, Stop> {
+    let status = context
+        .statuses
+        .newest(&object.uid().unwrap_or_default(), object.status.as_ref());
+    connect(context, object, &status).await
+}
+
+async fn one(
+    context: &Context,
+    object: &ProxmoxCluster,
+    instance: Option<&Instance>,
+) -> Result<Used, Stop> {
+    let place = match connect::connect(context, object, instance).await {
+        Ok(name) => Ok(name),
+        // One instance's credentials being wrong is no reason to stop using the others.
+        Err(Stop::Wait(wait)) => Err(wait),
+        Err(failed) => return Err(failed),
+    };
+    let facts = place
+        .as_ref()
+        .ok()
+        .and_then(|name| context.fleet.facts(name))
+        .unwrap_or_default();
+    let name = instance.map(|instance| instance.name.clone());
+    let cluster = owner::cluster_label(object).map_or_else(|| object.name_any(), str::to_owned);
+    let mut count = (0, 0);
+    for machine in machines(context, &namespace(object), &cluster) {
+        if name.is_none() || machine.spec.instance == name {
+            if machine.labels().contains_key(CONTROL_PLANE_LABEL) {
+                count.1 += 1;
+            } else {
+                count.0 += 1;
+            }
+        }
+    }
+    Ok(Used {
+        instance: name,
+        place,
+        facts,
+        weight: instance
+            .and_then(|instance| instance.weight)
+            .map_or(1, |weight| u32::try_from(weight).unwrap_or(0)),
+        machines: count,
+    })
+}
+
+/// Why no instance can be used, if none can.
+pub(super) fn none_answers(used: &[Used]) -> Option<String> {
+    if used.iter().any(Used::is_ready) {
+        return None;
+    }
+    let problems = used.iter().map(|used| {
+        let name = used.instance.as_deref().unwrap_or("Proxmox VE");
+        let problem = match &used.place {
+            Err(wait) => &wait.message,
+            Ok(_) => used
+                .facts
+                .problem
+                .as_deref()
+                .unwrap_or("has not answered yet"),
+        };
+        format!("{name}: {problem}")
+    });
+    Some(problems.collect::<Vec<_>>().join("; "))
+}
+
+/// The machines of a Cluster.
+pub(super) fn machines(context: &Context, place: &str, cluster: &str) -> Vec<Arc<ProxmoxMachine>> {
+    let mut all = context.stores.proxmox_machines.state();
+    all.retain(|machine| {
+        namespace(&**machine) == place && owner::cluster_label(&**machine) == Some(cluster)
+    });
+    all.sort_by_key(|machine| machine.name_any());
+    all
+}

@@ -1,0 +1,207 @@
+//! What is known about a cluster, as status.
+
+use std::collections::BTreeMap;
+
+use api::cluster_api::CONTROL_PLANE_LABEL;
+use api::infrastructure::v1beta1::{
+    FailureDomain, Initialization, InstanceStatus, MachineLocation, NodeLocations, ProxmoxCluster,
+    ProxmoxClusterStatus, ZonePools,
+};
+use api::vm::LocalRef;
+use kube::ResourceExt as _;
+
+use super::super::{Wait, owner};
+use super::{Used, instances, pools};
+use crate::conditions::Conditions;
+use crate::context::{Context, namespace};
+
+fn begin(context: &Context, object: &ProxmoxCluster, before: &ProxmoxClusterStatus) -> Conditions {
+    Conditions::new(
+        &before.conditions,
+        context.clock.time(),
+        object.metadata.generation,
+    )
+}
+
+/// It is left alone.
+pub(super) fn paused(
+    context: &Context,
+    object: &ProxmoxCluster,
+    before: &ProxmoxClusterStatus,
+) -> ProxmoxClusterStatus {
+    let mut now = begin(context, object, before);
+    now.keep("ProxmoxAvailable");
+    now.keep("Ready");
+    now.set(
+        "Paused",
+        true,
+        "Paused",
+        "the Cluster or this object is paused",
+    );
+    ProxmoxClusterStatus {
+        conditions: now.done(),
+        ..before.clone()
+    }
+}
+
+/// Something is missing.
+pub(super) fn waiting(
+    context: &Context,
+    object: &ProxmoxCluster,
+    before: &ProxmoxClusterStatus,
+    wait: &Wait,
+) -> ProxmoxClusterStatus {
+    let mut now = begin(context, object, before);
+    now.set("ProxmoxAvailable", false, wait.reason, &wait.message);
+    now.set("Ready", false, wait.reason, &wait.message);
+    now.set("Paused", false, "NotPaused", "");
+    ProxmoxClusterStatus {
+        conditions: now.done(),
+        ..before.clone()
+    }
+}
+
+/// Machines can be made.
+pub(super) fn available(
+    context: &Context,
+    object: &ProxmoxCluster,
+    before: &ProxmoxClusterStatus,
+    used: &[Used],
+) -> ProxmoxClusterStatus {
+    let mut now = begin(context, object, before);
+    let down: Vec<_> = used.iter().filter(|used| !used.is_ready()).collect();
+    let message = match down.as_slice() {
+        [] => String::new(),
+        down => {
+            let names = down
+                .iter()
+                .map(|used| used.instance.as_deref().unwrap_or("Proxmox VE"));
+            format!(
+                "not answering, so new machines go elsewhere: {}",
+                names.collect::<Vec<_>>().join(", ")
+            )
+        }
+    };
+    now.set("ProxmoxAvailable", true, "Provisioned", &message);
+    now.set("Ready", true, "Provisioned", &message);
+    now.set("Paused", false, "NotPaused", "");
+    let own = pools::all(object);
+    let default = object.name_any();
+    ProxmoxClusterStatus {
+        initialization: Some(Initialization {
+            provisioned: Some(true),
+        }),
+        ready: Some(true),
+        conditions: now.done(),
+        failure_domains: failure_domains(object, used),
+        instances: used.iter().filter_map(instance).collect(),
+        selected_instance: match used {
+            [only] => only.instance.clone(),
+            _ => None,
+        },
+        in_cluster_ip_pool_ref: own
+            .iter()
+            .filter(|(name, _)| {
+                [format!("{default}-v4-icip"), format!("{default}-v6-icip")].contains(name)
+            })
+            .map(|(name, _)| LocalRef { name: name.clone() })
+            .collect(),
+        in_cluster_zone_ref: zones(
+            object,
+            &own.into_iter().map(|(name, _)| name).collect::<Vec<_>>(),
+        ),
+        node_locations: locations(context, object),
+        deprecated: before.deprecated.clone(),
+    }
+}
+
+fn instance(used: &Used) -> Option<InstanceStatus> {
+    let (workers, control_plane) = used.machines;
+    let count = |number: u32| i32::try_from(number).unwrap_or(i32::MAX);
+    Some(InstanceStatus {
+        name: used.instance.clone()?,
+        ready: Some(used.is_ready()),
+        machines: Some(count(workers + control_plane)),
+        control_plane_machines: Some(count(control_plane)),
+    })
+}
+
+/// Every instance and every group of nodes is a place whose machines may fail together.
+fn failure_domains(object: &ProxmoxCluster, used: &[Used]) -> Vec<FailureDomain> {
+    let domain = |name: &str, kind: &str, attributes: BTreeMap<String, String>| FailureDomain {
+        name: name.to_owned(),
+        control_plane: Some(true),
+        attributes: attributes
+            .into_iter()
+            .chain([("type".to_owned(), kind.to_owned())])
+            .collect(),
+    };
+    let groups = &object.spec.node_groups;
+    let instances = used
+        .iter()
+        .filter_map(|used| used.instance.as_deref())
+        // An instance divided into groups is as many domains as it has groups.
+        .filter(|name| {
+            !groups
+                .iter()
+                .any(|group| group.instance.as_deref() == Some(name))
+        })
+        .map(|name| domain(name, "instance", BTreeMap::new()));
+    let groups = groups.iter().map(|group| {
+        let mut attributes = BTreeMap::from([("nodes".to_owned(), group.nodes.join(","))]);
+        attributes.extend(
+            group
+                .instance
+                .clone()
+                .map(|name| ("instance".to_owned(), name)),
+        );
+        domain(&group.name, "nodeGroup", attributes)
+    });
+    instances.chain(groups).collect()
+}
+
+fn zones(object: &ProxmoxCluster, pools: &[String]) -> Vec<ZonePools> {
+    let name = object.name_any();
+    let found = |zone: &str, family: &str| {
+        let pool = format!("{name}-{zone}-{family}-icip");
+        pools.contains(&pool).then_some(LocalRef { name: pool })
+    };
+    let zones = object.spec.zone_config.iter().map(|zone| ZonePools {
+        zone: zone.zone.clone(),
+        v4: found(&zone.zone, "v4"),
+        v6: found(&zone.zone, "v6"),
+    });
+    zones.collect()
+}
+
+fn locations(context: &Context, object: &ProxmoxCluster) -> Option<NodeLocations> {
+    let cluster = owner::cluster_label(object).map_or_else(|| object.name_any(), str::to_owned);
+    let mut locations = NodeLocations::default();
+    for machine in instances::machines(context, &namespace(object), &cluster) {
+        let Some(node) = machine
+            .status
+            .as_ref()
+            .and_then(|status| status.proxmox_node.clone())
+        else {
+            continue;
+        };
+        let location = MachineLocation {
+            machine: LocalRef {
+                name: machine.name_any(),
+            },
+            node,
+            zone: machine
+                .spec
+                .network
+                .as_ref()
+                .and_then(|network| network.zone.clone()),
+            instance: machine.spec.instance.clone(),
+        };
+        if machine.labels().contains_key(CONTROL_PLANE_LABEL) {
+            locations.control_plane.push(location);
+        } else {
+            locations.workers.push(location);
+        }
+    }
+    (locations != NodeLocations::default()).then_some(locations)
+}

@@ -1,0 +1,297 @@
+//! From Secrets to connected Proxmox VE clusters.
+//!
+//! Many ProxmoxClusters may live on one Proxmox VE. They share one connection, and so one watcher: it is named after the place
+//! and the user, not after the object that asked for it first.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::sync::{Mutex, PoisonError};
+
+use api::infrastructure::v1beta1::{Instance, ProxmoxCluster};
+use api::vm::NamespacedRef;
+use fleet::ClusterName;
+use k8s_openapi::ByteString;
+use pve::Credentials;
+use pve::tls::Trust;
+
+use super::{Stop, Wait};
+use crate::Connection;
+use crate::context::{Context, namespace};
+
+/// Credentials for ProxmoxClusters that name none, from the process's own configuration.
+#[derive(Clone, Default)]
+pub struct GlobalCredentials {
+    /// Address of the Proxmox VE.
+    pub url: String,
+    /// API token's id, `user@realm!name`.
+    pub token: String,
+    /// API token's secret.
+    pub secret: String,
+    /// Do not verify the certificate.
+    pub insecure: bool,
+    /// PEM of the authority to believe.
+    pub root_ca: Option<String>,
+}
+
+impl fmt::Debug for GlobalCredentials {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("GlobalCredentials")
+            .field("url", &self.url)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Which places are connected, and with which credentials.
+#[derive(Default)]
+pub(crate) struct Places(Mutex<BTreeMap<ClusterName, Place>>);
+
+#[derive(Clone, PartialEq)]
+struct Place {
+    endpoints: Vec<String>,
+    trust: Trust,
+    /// Tells credentials apart without keeping them.
+    credentials: u64,
+}
+
+/// Connects the Proxmox VE of an instance, or of a cluster that lists none; the nearest credentials win.
+pub(super) async fn connect(
+    context: &Context,
+    cluster: &ProxmoxCluster,
+    instance: Option<&Instance>,
+) -> Result<ClusterName, Stop> {
+    let reference = instance
+        .and_then(|instance| instance.credentials_ref.as_ref())
+        .or(cluster.spec.credentials_ref.as_ref());
+    let entries = match reference {
+        Some(reference) => secret(context, cluster, reference).await?,
+        None => global(context)?,
+    };
+    let (connection, credentials) = connection(cluster, &entries)?;
+    let user = entries.get("token").cloned().unwrap_or_default();
+    let name = place_name(&connection, &user)?;
+    let place = Place {
+        endpoints: connection.endpoints.clone(),
+        trust: connection.trust.clone(),
+        credentials,
+    };
+    let known = {
+        let mut places = context
+            .places
+            .0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        places.insert(name.clone(), place.clone())
+    };
+    match known {
+        Some(known) if known == place => {}
+        Some(known) if known.endpoints == place.endpoints && known.trust == place.trust => {
+            context.fleet.set_credentials(&name, connection.credentials);
+        }
+        _ => {
+            let client = context
+                .connector
+                .connect(&connection)
+                .map_err(|error| Wait::new("CredentialsInvalid", error.to_string()))?;
+            context
+                .fleet
+                .connect(name.clone(), client, fleet::Options::default());
+        }
+    }
+    Ok(name)
+}
+
+async fn secret(
+    context: &Context,
+    cluster: &ProxmoxCluster,
+    reference: &NamespacedRef,
+) -> Result<BTreeMap<String, String>, Stop> {
+    let own = namespace(cluster);
+    let place = reference.namespace.as_deref().unwrap_or(&own);
+    let Some(secret) = context.secret(place, &reference.name).await? else {
+        return Err(Wait::new(
+            "CredentialsNotFound",
+            format!(
+                "there is no Secret {:?} in namespace {place:?}; create it with url, token and secret",
+                reference.name
+            ),
+        )
+        .into());
+    };
+    let text = |(key, ByteString(bytes)): (String, ByteString)| {
+        Some((key, String::from_utf8(bytes).ok()?.trim().to_owned()))
+    };
+    Ok(secret
+        .data
+        .unwrap_or_default()
+        .into_iter()
+        .filter_map(text)
+        .collect())
+}
+
+fn global(context: &Context) -> Result<BTreeMap<String, String>, Wait> {
+    let Some(global) = &context.capi_credentials else {
+        return Err(Wait::new(
+            "CredentialsNotFound",
+            "spec.credentialsRef names no Secret and the operator was started without PROXMOX_URL, PROXMOX_TOKEN and PROXMOX_SECRET",
+        ));
+    };
+    let mut entries: BTreeMap<String, String> = [
+        ("url", global.url.clone()),
+        ("token", global.token.clone()),
+        ("secret", global.secret.clone()),
+        ("insecure", global.insecure.to_string()),
+    ]
+    .map(|(key, value)| (key.to_owned(), value))
+    .into();
+    entries.extend(global.root_ca.clone().map(|ca| ("root_ca".to_owned(), ca)));
+    Ok(entries)
+}
+
+/// What the entries of a Secret mean, and a mark by which a change of credentials is seen.
+fn connection(
+    cluster: &ProxmoxCluster,
+    entries: &BTreeMap<String, String>,
+) -> Result<(Connection, u64), Wait> {
+    let entry = |key: &str| {
+        entries
+            .get(key)
+            .map(String::as_str)
+            .filter(|text| !text.is_empty())
+    };
+    let missing = |key: &str| {
+        Wait::new(
+            "CredentialsInvalid",
+            format!("the credentials Secret has no {key:?}; add it"),
+        )
+    };
+    let url = entry("url")
+        .map(str::to_owned)
+        .or_else(|| cluster.spec.server.as_deref().map(address))
+        .ok_or_else(|| missing("url"))?;
+    let token = entry("token").ok_or_else(|| missing("token"))?;
+    let secret = entry("secret").ok_or_else(|| missing("secret"))?;
+    let invalid = |what: &str, error: &dyn fmt::Display| {
+        Wait::new(
+            "CredentialsInvalid",
+            format!("{what} in the credentials Secret: {error}"),
+        )
+    };
+    let credentials =
+        Credentials::token(token, secret).map_err(|error| invalid("token", &error))?;
+    let trust = if entry("insecure").is_some_and(is_true) {
+        Trust::Insecure
+    } else if let Some(print) = entry("fingerprint") {
+        let print = print
+            .parse()
+            .map_err(|error: pve::Error| invalid("fingerprint", &error))?;
+        Trust::Fingerprints(vec![print])
+    } else if let Some(authority) = entry("root_ca") {
+        Trust::Authority(authority.to_owned())
+    } else {
+        Trust::System
+    };
+    let mut mark = DefaultHasher::new();
+    (token, secret).hash(&mut mark);
+    let endpoints = url
+        .split(',')
+        .map(|url| url.trim().trim_end_matches('/').to_owned());
+    Ok((
+        Connection {
+            endpoints: endpoints.collect(),
+            trust,
+            credentials,
+        },
+        mark.finish(),
+    ))
+}
+
+/// A bare host name is Proxmox VE's usual port over HTTPS.
+fn address(server: &str) -> String {
+    if server.contains("://") {
+        server.to_owned()
+    } else if server.contains(':') {
+        format!("https://{server}")
+    } else {
+        format!("https://{server}:8006")
+    }
+}
+
+fn is_true(text: &str) -> bool {
+    matches!(
+        text.to_lowercase().as_str(),
+        "1" | "on" | "true" | "yes" | "y"
+    )
+}
+
+fn place_name(connection: &Connection, user: &str) -> Result<ClusterName, Wait> {
+    let first = connection.endpoints.first().map_or("", String::as_str);
+    let host = first.split_once("://").map_or(first, |(_, host)| host);
+    let plain = |text: &str| -> String {
+        let fits = |c: char| c.is_ascii_alphanumeric() || "._:@-".contains(c);
+        text.chars()
+            .map(|c| if fits(c) { c } else { '+' })
+            .collect()
+    };
+    ClusterName::new(format!("pve/{}/{}", plain(host), plain(user)))
+        .map_err(|error| Wait::new("CredentialsInvalid", error.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use api::infrastructure::v1beta1::ProxmoxClusterSpec;
+
+    use super::*;
+
+    fn entries(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
+        pairs
+            .iter()
+            .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
+            .collect()
+    }
+
+    const WHOLE: [(&str, &str); 3] = [
+        ("url", "https://pve.example:8006/"),
+        ("token", "capi@pve!key"),
+        ("secret", "00000000-0000-0000-0000-000000000000"),
+    ];
+
+    #[test]
+    fn certificates_are_verified_unless_the_secret_says_otherwise() {
+        let cluster = ProxmoxCluster::new("c", ProxmoxClusterSpec::default());
+        let (made, _) = connection(&cluster, &entries(&WHOLE)).unwrap();
+        assert_eq!(made.trust, Trust::System);
+        assert_eq!(made.endpoints, ["https://pve.example:8006"]);
+        let mut loose = entries(&WHOLE);
+        loose.insert("insecure".into(), "yes".into());
+        assert_eq!(
+            connection(&cluster, &loose).unwrap().0.trust,
+            Trust::Insecure
+        );
+    }
+
+    #[test]
+    fn the_server_field_stands_in_for_a_missing_url() {
+        let mut cluster = ProxmoxCluster::new("c", ProxmoxClusterSpec::default());
+        cluster.spec.server = Some("proxmox.example.com".into());
+        let (made, _) = connection(&cluster, &entries(&WHOLE[1..])).unwrap();
+        assert_eq!(made.endpoints, ["https://proxmox.example.com:8006"]);
+    }
+
+    #[test]
+    fn what_is_missing_is_named() {
+        let cluster = ProxmoxCluster::new("c", ProxmoxClusterSpec::default());
+        let Err(wait) = connection(&cluster, &entries(&WHOLE[..2])) else {
+            panic!("accepted")
+        };
+        assert!(wait.message.contains("secret"), "{}", wait.message);
+    }
+
+    #[test]
+    fn one_place_and_user_are_one_connection() {
+        let cluster = ProxmoxCluster::new("c", ProxmoxClusterSpec::default());
+        let (made, _) = connection(&cluster, &entries(&WHOLE)).unwrap();
+        let name = place_name(&made, "capi@pve!key").unwrap();
+        assert_eq!(name.as_str(), "pve/pve.example:8006/capi@pve+key");
+    }
+}

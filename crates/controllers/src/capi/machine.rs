@@ -1,0 +1,313 @@
+//! `ProxmoxMachine`: one machine of a Kubernetes cluster, one guest.
+
+mod bootstrap;
+mod intent;
+mod network;
+mod remove;
+mod report;
+mod source;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use api::cluster_api::{CONTROL_PLANE_LABEL, Cluster, Machine};
+use api::infrastructure::v1beta1::{
+    Instance, ProxmoxCluster, ProxmoxMachine, ProxmoxMachineStatus,
+};
+use fleet::{ClusterName, GuestRecord, Outcome};
+use kube::api::{Patch, PatchParams};
+use kube::runtime::controller::Action;
+use kube::runtime::reflector::ObjectRef;
+use kube::{Api, ResourceExt as _};
+use serde_json::json;
+
+use super::cluster::Used;
+use super::{Stop, Wait, owner, spread};
+use crate::context::{Context, Error, namespace};
+use crate::kinds::Watches;
+
+pub(super) use intent::memory;
+
+/// How long a machine that is being worked on is left to the engine's call at most.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// How long a machine that waits for somebody else is left alone at most.
+const RECHECK: Duration = Duration::from_mins(1);
+
+/// Everything one pass reads.
+struct Subject<'a> {
+    object: &'a ProxmoxMachine,
+    machine: &'a Machine,
+    cluster: &'a Cluster,
+    infrastructure: &'a ProxmoxCluster,
+    /// The instance it is on; nothing where the cluster lists none.
+    instance: Option<&'a Instance>,
+    place: ClusterName,
+}
+
+/// A machine is looked at again when its Machine, its claims or its cluster have changed.
+pub(crate) fn wire(watches: &mut Watches, context: &Arc<Context>) {
+    let to = context.clone();
+    watches.capi_machines.subscribe(move |machine: &Machine| {
+        let place = namespace(machine);
+        for object in to.stores.proxmox_machines.state() {
+            let owned = object
+                .owner_references()
+                .iter()
+                .any(|owner| owner.kind == "Machine" && owner.name == machine.name_any());
+            if owned && namespace(&*object) == place {
+                to.queues.proxmox_machines.push_object(&object);
+            }
+        }
+    });
+    let to = context.clone();
+    watches.claims.subscribe(move |claim| {
+        let owners = claim.owner_references().iter();
+        for owner in owners.filter(|owner| owner.kind == "ProxmoxMachine") {
+            let object = ObjectRef::new(&owner.name).within(&namespace(claim));
+            to.queues.proxmox_machines.push(object);
+        }
+    });
+    let of_cluster = |to: &Context, place: &str, cluster: Option<&str>| {
+        for object in to.stores.proxmox_machines.state() {
+            if namespace(&*object) == place && owner::cluster_label(&*object) == cluster {
+                to.queues.proxmox_machines.push_object(&object);
+            }
+        }
+    };
+    let to = context.clone();
+    watches.capi_clusters.subscribe(move |cluster: &Cluster| {
+        of_cluster(&to, &namespace(cluster), Some(&cluster.name_any()));
+    });
+    let (to, changes) = (context.clone(), crate::hub::SpecChanges::new());
+    watches.proxmox_clusters.subscribe(move |cluster| {
+        if changes.is_new(cluster) {
+            of_cluster(&to, &namespace(cluster), owner::cluster_label(cluster));
+        }
+    });
+}
+
+/// The engine's record of a machine.
+fn record(status: &ProxmoxMachineStatus) -> GuestRecord {
+    let kept = status.record.clone();
+    kept.and_then(|record| serde_json::from_value(record.0).ok())
+        .unwrap_or_default()
+}
+
+pub(crate) async fn reconcile(
+    object: Arc<ProxmoxMachine>,
+    context: Arc<Context>,
+) -> Result<Action, Error> {
+    if owner::is_foreign(&*object) {
+        return Ok(Action::await_change());
+    }
+    let uid = object.uid().unwrap_or_default();
+    let before: ProxmoxMachineStatus = context.statuses.newest(&uid, object.status.as_ref());
+    if context.statuses.is_behind(&uid) {
+        // What could not be written last time goes first: nothing is done on an unstored record.
+        write(&context, &object, &before).await?;
+    }
+    let cluster = owner::cluster_label(&*object)
+        .ok_or_else(|| {
+            Wait::new(
+                "WaitingForOwner",
+                "the machine carries no cluster label yet",
+            )
+        })
+        .and_then(|name| owner::cluster(&context, &namespace(&*object), name));
+    if owner::is_paused(&*object, cluster.as_deref().ok()) {
+        let status = report::paused(&context, &object, &before);
+        write(&context, &object, &status).await?;
+        return Ok(Action::await_change());
+    }
+    if object.metadata.deletion_timestamp.is_some() {
+        return remove::remove(&object, &context, cluster.ok().as_deref(), before).await;
+    }
+    let status = before.clone();
+    match bring(&object, &context, cluster, status).await {
+        Ok((status, outcome)) => {
+            report::announce(&context, &object, &before, &status).await;
+            Ok(match outcome {
+                Outcome::Waiting { retry, .. } => Action::requeue(retry),
+                Outcome::Working { .. } | Outcome::Persist => Action::requeue(PATIENCE),
+                Outcome::Settled | Outcome::Gone | Outcome::Failed { .. } => Action::await_change(),
+            })
+        }
+        Err(Stop::Wait(wait)) => {
+            let newest = context.statuses.newest(&uid, Some(&before));
+            let status = report::waiting(&context, &object, &newest, &wait);
+            write(&context, &object, &status).await?;
+            Ok(Action::requeue(RECHECK))
+        }
+        Err(Stop::Failed(error)) => Err(error),
+    }
+}
+
+/// Brings a machine one step nearer to being one.
+async fn bring(
+    object: &ProxmoxMachine,
+    context: &Context,
+    cluster: Result<Arc<Cluster>, Wait>,
+    mut status: ProxmoxMachineStatus,
+) -> Result<(ProxmoxMachineStatus, Outcome), Stop> {
+    let machine = owner::machine_of(context, object)?;
+    let cluster = cluster?;
+    let infrastructure = owner::infrastructure(context, &cluster)?;
+    context.hold(object).await?;
+    let provisioned = cluster
+        .status
+        .as_ref()
+        .and_then(|status| status.initialization.as_ref()?.infrastructure_provisioned);
+    if provisioned != Some(true) {
+        return Err(Wait::new(
+            "WaitingForClusterInfrastructureReady",
+            "the cluster's infrastructure is not ready yet",
+        )
+        .into());
+    }
+    if machine.spec.bootstrap.data_secret_name.is_none() {
+        return Err(Wait::new("WaitingForBootstrapData", "there is no bootstrap data yet").into());
+    }
+    let used = super::cluster::used(context, &infrastructure).await?;
+    let chosen = choose(object, &machine, &infrastructure, &used, &record(&status))?;
+    let mut instances = infrastructure
+        .spec
+        .settings
+        .iter()
+        .flat_map(|s| &s.instances);
+    let subject = Subject {
+        object,
+        machine: &machine,
+        cluster: &cluster,
+        infrastructure: &infrastructure,
+        instance: instances.find(|instance| Some(&instance.name) == chosen.instance.as_ref()),
+        place: chosen.place.clone()?,
+    };
+    if object.spec.instance != chosen.instance {
+        // Written down before anything is done there, so that it is never chosen twice.
+        let spec = json!({"instance": chosen.instance});
+        patch_spec(context, object, &spec).await?;
+    }
+    let given = network::addresses(context, &subject).await?;
+    let secret = bootstrap::read(context, &subject).await?;
+    loop {
+        let known = record(&status);
+        let intent = intent::intent(&subject, chosen, &known, &given, &secret)?;
+        let progress = context.fleet.guest(&intent, &known).await;
+        let outcome = progress.outcome.clone();
+        context.tell(object, &progress.events).await;
+        status = report::status(context, &subject, &status, progress, &given);
+        write(context, object, &status).await?;
+        identify(context, object, &record(&status)).await?;
+        if outcome != Outcome::Persist {
+            return Ok((status, outcome));
+        }
+    }
+}
+
+/// The instance a machine runs on: where its guest is, else what was asked for, else the least full.
+fn choose<'a>(
+    object: &ProxmoxMachine,
+    machine: &Machine,
+    infrastructure: &ProxmoxCluster,
+    used: &'a [Used],
+    record: &GuestRecord,
+) -> Result<&'a Used, Wait> {
+    let wait = |message: String| Wait::new("WaitingForInstance", message);
+    if let Some(identity) = &record.identity {
+        let at = |used: &&Used| used.place.as_ref() == Ok(&identity.cluster);
+        return used.iter().find(at).ok_or_else(|| {
+            wait(format!(
+                "its guest is on {}, which is no longer listed",
+                identity.cluster
+            ))
+        });
+    }
+    if let [only] = used
+        && only.instance.is_none()
+    {
+        return Ok(only);
+    }
+    let domain = machine.spec.failure_domain.as_deref();
+    let of_domain = domain.map(|name| {
+        let group = infrastructure
+            .spec
+            .node_groups
+            .iter()
+            .find(|group| group.name == name);
+        group.map_or(Some(name), |group| group.instance.as_deref())
+    });
+    let wanted = object.spec.instance.as_deref().or(of_domain.flatten());
+    if let Some(wanted) = wanted {
+        let named = |used: &&Used| used.instance.as_deref() == Some(wanted);
+        return used.iter().find(named).ok_or_else(|| {
+            wait(format!(
+                "instance {wanted:?} is not in the ProxmoxCluster's settings.instances"
+            ))
+        });
+    }
+    let control_plane = object.labels().contains_key(CONTROL_PLANE_LABEL);
+    let candidates: Vec<_> = used
+        .iter()
+        .map(|used| used.candidate(control_plane))
+        .collect();
+    let name = spread::choose(&candidates)
+        .ok_or_else(|| wait("no instance answers and takes machines".to_owned()))?;
+    let named = |used: &&Used| used.instance.as_deref().unwrap_or_default() == name;
+    used.iter()
+        .find(named)
+        .ok_or_else(|| wait("the chosen instance is gone".to_owned()))
+}
+
+/// Writes down who the guest is, where Cluster API and people look for it.
+async fn identify(
+    context: &Context,
+    object: &ProxmoxMachine,
+    record: &GuestRecord,
+) -> Result<(), Error> {
+    let Some(identity) = &record.identity else {
+        return Ok(());
+    };
+    let provider_id = format!("proxmox://{}", identity.uuid);
+    let vmid = i64::from(identity.vmid.get());
+    // A machine that came from elsewhere keeps the name its Node knows it by.
+    let kept = object.spec.provider_id.clone().unwrap_or(provider_id);
+    if object.spec.provider_id.as_ref() == Some(&kept)
+        && object.spec.virtual_machine_id == Some(vmid)
+    {
+        return Ok(());
+    }
+    patch_spec(
+        context,
+        object,
+        &json!({"providerID": kept, "virtualMachineID": vmid}),
+    )
+    .await
+}
+
+async fn patch_spec(
+    context: &Context,
+    object: &ProxmoxMachine,
+    spec: &serde_json::Value,
+) -> Result<(), Error> {
+    let api: Api<ProxmoxMachine> = context.api(object);
+    let patch = json!({"metadata": {"uid": object.uid()}, "spec": spec});
+    api.patch(
+        &object.name_any(),
+        &PatchParams::default(),
+        &Patch::Merge(&patch),
+    )
+    .await?;
+    Ok(())
+}
+
+async fn write(
+    context: &Context,
+    object: &ProxmoxMachine,
+    status: &ProxmoxMachineStatus,
+) -> Result<(), Error> {
+    context
+        .statuses
+        .write(&context.client, object, object.status.as_ref(), status)
+        .await?;
+    Ok(())
+}

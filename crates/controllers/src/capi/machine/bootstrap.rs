@@ -1,0 +1,80 @@
+//! The bootstrap data of a machine.
+
+use api::infrastructure::v1beta1::ProxmoxMachine;
+use fleet::intent::Payload;
+use k8s_openapi::ByteString;
+use kube::ResourceExt as _;
+
+use super::super::{Stop, Wait};
+use super::Subject;
+use crate::context::{Context, namespace};
+
+/// What a machine is told at its first boot, and in which language.
+pub(super) struct Bootstrap {
+    pub(super) data: Payload,
+    pub(super) format: Format,
+}
+
+/// The languages of bootstrap data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Format {
+    /// cloud-init's.
+    CloudConfig,
+    /// Ignition's: the image reads only user data.
+    Ignition,
+    /// Talos' machine configuration, taken as it is.
+    Talos,
+}
+
+/// Reads the Secret the Machine names.
+pub(super) async fn read(context: &Context, subject: &Subject<'_>) -> Result<Bootstrap, Stop> {
+    let wait = |message: String| Stop::from(Wait::new("WaitingForBootstrapData", message));
+    let Some(name) = &subject.machine.spec.bootstrap.data_secret_name else {
+        return Err(wait("there is no bootstrap data yet".to_owned()));
+    };
+    let Some(secret) = context.secret(&namespace(subject.object), name).await? else {
+        return Err(wait(format!("the bootstrap Secret {name:?} is not there")));
+    };
+    let mut entries = secret.data.unwrap_or_default();
+    let Some(ByteString(data)) = entries.remove("value") else {
+        return Err(wait(format!(
+            "the bootstrap Secret {name:?} has no entry \"value\""
+        )));
+    };
+    let format = entries.remove("format").unwrap_or_default();
+    let format = match std::str::from_utf8(&format.0).map(str::trim) {
+        Ok("" | "cloud-config") => Format::CloudConfig,
+        Ok("ignition") => Format::Ignition,
+        Ok("talos") => Format::Talos,
+        _ => {
+            return Err(Wait::new(
+                "BootstrapFormatUnknown",
+                format!("the bootstrap Secret {name:?} has a format other than cloud-config, ignition and talos"),
+            )
+            .into());
+        }
+    };
+    Ok(Bootstrap {
+        data: Payload::new(data),
+        format,
+    })
+}
+
+/// Whether the guest's agent shall be waited for.
+pub(super) fn waits_for_agent(object: &ProxmoxMachine, format: Format) -> bool {
+    let skipped = object
+        .spec
+        .checks
+        .as_ref()
+        .and_then(|checks| checks.skip_qemu_guest_agent);
+    match skipped {
+        Some(skipped) => !skipped,
+        // Talos has no agent unless its image was built with one.
+        None => format != Format::Talos,
+    }
+}
+
+/// The host name of a machine.
+pub(super) fn hostname(object: &ProxmoxMachine) -> String {
+    object.name_any()
+}

@@ -1,0 +1,196 @@
+//! The addresses of a machine, claimed and awaited.
+
+use api::cluster_api::{IPAddress, IPAddressClaim};
+use api::infrastructure::v1beta1::Device;
+use fleet::GuestRecord;
+use fleet::intent::Payload;
+use kube::api::PostParams;
+use kube::runtime::reflector::ObjectRef;
+use kube::{Api, ResourceExt as _};
+
+use super::super::address::{self, Given, Pools};
+use super::super::netplan::{self, Interface};
+use super::super::{Stop, Wait};
+use super::Subject;
+use crate::context::{Context, namespace};
+
+/// The interfaces a machine has: as declared, or `net0` with the cluster's addresses.
+pub(super) fn devices(subject: &Subject<'_>) -> Vec<Device> {
+    let declared = subject
+        .object
+        .spec
+        .network
+        .as_ref()
+        .map(|network| &network.network_devices[..]);
+    let mut devices = match declared {
+        None | Some([]) => vec![Device {
+            name: "net0".into(),
+            ..Device::default()
+        }],
+        Some(devices) => devices.to_vec(),
+    };
+    let spoken = |device: &Device| {
+        device.default_ipv4.is_some()
+            || device.default_ipv6.is_some()
+            || device.dhcp4 == Some(true)
+            || device.dhcp6 == Some(true)
+    };
+    if !devices.iter().any(spoken) {
+        devices[0].default_ipv4 = Some(true);
+        devices[0].default_ipv6 = Some(true);
+    }
+    let own = subject
+        .instance
+        .and_then(|instance| instance.network.as_ref());
+    if let (Some(own), Some(net0)) = (own, devices.iter_mut().find(|d| d.name == "net0")) {
+        net0.bridge = own.bridge.clone().or(net0.bridge.take());
+        net0.vlan = own.vlan.or(net0.vlan);
+    }
+    devices
+}
+
+fn pools<'a>(subject: &'a Subject<'_>) -> Pools<'a> {
+    let zone = subject
+        .object
+        .spec
+        .network
+        .as_ref()
+        .and_then(|network| network.zone.as_deref());
+    let instance = subject.instance.map(|instance| instance.name.as_str());
+    Pools::of(subject.infrastructure, instance, zone)
+}
+
+/// The addresses the machine was given; waits until all are there.
+pub(super) async fn addresses(
+    context: &Context,
+    subject: &Subject<'_>,
+) -> Result<Vec<Given>, Stop> {
+    let object = subject.object;
+    let place = namespace(object);
+    let cluster = subject.cluster.name_any();
+    let pools = pools(subject);
+    let claims: Api<IPAddressClaim> = Api::namespaced(context.client.clone(), &place);
+    let addresses: Api<IPAddress> = Api::namespaced(context.client.clone(), &place);
+    let mut given = Vec::new();
+    let mut waiting = Vec::new();
+    for device in devices(subject) {
+        let owner = subject.infrastructure.name_any();
+        for need in address::needs(&object.name_any(), &owner, &device, &pools) {
+            let reference = ObjectRef::new(&need.claim).within(&place);
+            let Some(claim) = context.stores.claims.get(&reference) else {
+                ask(&claims, &address::claim(&need, object, &cluster)).await?;
+                waiting.push(need.claim);
+                continue;
+            };
+            let conflict = |error: address::Conflict| {
+                Wait::new("WaitingForStaticIPAllocation", error.to_string())
+            };
+            address::check(&need, &claim, object).map_err(conflict)?;
+            let name = claim
+                .status
+                .as_ref()
+                .and_then(|status| status.address_ref.as_ref());
+            let Some(name) = name else {
+                waiting.push(need.claim);
+                continue;
+            };
+            let reference = ObjectRef::new(&name.name).within(&place);
+            let address = match context.stores.addresses.get(&reference) {
+                Some(address) => (*address).clone(),
+                None => addresses.get(&name.name).await?,
+            };
+            given.push(address::given(&need, &address).map_err(conflict)?);
+        }
+    }
+    if waiting.is_empty() {
+        return Ok(given);
+    }
+    Err(Wait::new(
+        "WaitingForStaticIPAllocation",
+        format!("no address yet for {}", waiting.join(", ")),
+    )
+    .into())
+}
+
+/// Makes a claim, unless it is there already.
+async fn ask(claims: &Api<IPAddressClaim>, claim: &IPAddressClaim) -> Result<(), Stop> {
+    match claims.create(&PostParams::default(), claim).await {
+        Ok(_) => Ok(()),
+        Err(kube::Error::Api(status)) if status.code == 409 => Ok(()),
+        Err(kube::Error::Api(status)) if status.code == 404 => Err(Wait::new(
+            "AddressManagerMissing",
+            "the kind IPAddressClaim is not installed; install Cluster API",
+        )
+        .into()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// The network configuration the guest reads, once its hardware addresses are chosen.
+pub(super) fn data(
+    subject: &Subject<'_>,
+    record: &GuestRecord,
+    given: &[Given],
+) -> Result<Option<Payload>, Wait> {
+    let Some(identity) = &record.identity else {
+        return Ok(None);
+    };
+    let devices = devices(subject);
+    let dns = dns(subject);
+    let interface = |device: &Device| {
+        let mine = given.iter().filter(|given| given.device == device.name);
+        Some(Interface {
+            mac: identity.nics.get(&device.name)?.mac.lower(),
+            addresses: mine.clone().map(|given| given.address).collect(),
+            gateways: mine.filter_map(|given| given.gateway).collect(),
+            dns: if device.dns_servers.is_empty() {
+                dns.clone()
+            } else {
+                device.dns_servers.clone()
+            },
+        })
+    };
+    let known: Vec<_> = devices
+        .iter()
+        .filter_map(|device| Some((device, interface(device)?)))
+        .collect();
+    let vrfs = subject
+        .object
+        .spec
+        .network
+        .as_ref()
+        .map(|n| n.vrfs.as_slice())
+        .unwrap_or_default();
+    netplan::render(&known, vrfs)
+        .map(|text| Some(Payload::from(text)))
+        .map_err(|error| Wait::new("NetworkInvalid", error.to_string()))
+}
+
+/// Name servers: the zone's, the instance's, the cluster's.
+fn dns(subject: &Subject<'_>) -> Vec<String> {
+    let spec = &subject.infrastructure.spec;
+    let zone = subject
+        .object
+        .spec
+        .network
+        .as_ref()
+        .and_then(|network| network.zone.as_deref());
+    let of_zone = spec
+        .zone_config
+        .iter()
+        .find(|config| Some(config.zone.as_str()) == zone);
+    let of_instance = subject
+        .instance
+        .and_then(|instance| instance.network.as_ref());
+    let nearest = [
+        of_zone.map(|zone| &zone.dns_servers),
+        of_instance.map(|network| &network.dns_servers),
+        Some(&spec.dns_servers),
+    ];
+    nearest
+        .into_iter()
+        .flatten()
+        .find(|servers| !servers.is_empty())
+        .cloned()
+        .unwrap_or_default()
+}
