@@ -17,6 +17,7 @@
 mod auth;
 mod builder;
 mod call;
+mod credentials;
 mod endpoint;
 mod metrics;
 
@@ -28,9 +29,9 @@ use http_body_util::combinators::UnsyncBoxBody;
 use serde::de::DeserializeOwned;
 use tracing::Instrument;
 
-pub use self::auth::Credentials;
 pub use self::builder::{Builder, Timeouts};
 pub(crate) use self::call::{Answer, Call};
+pub use self::credentials::Credentials;
 pub use self::endpoint::{EndpointHealth, NotSent};
 pub use self::metrics::Metrics;
 use crate::error::{Error, Result};
@@ -137,7 +138,7 @@ impl Client {
         let mut second = false;
         loop {
             let session = shared.auth.session();
-            let grant = session.grant(&shared.endpoints, &shared.timeouts).await?;
+            let grant = session.grant(shared).await?;
             let answer = shared
                 .endpoints
                 .send(&mut call, Some(&grant), &shared.timeouts)

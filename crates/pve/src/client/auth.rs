@@ -1,6 +1,5 @@
 //! Who asks: tokens, tickets, and what happens when they are refused.
 
-use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
@@ -9,12 +8,12 @@ use secrecy::{ExposeSecret, SecretString};
 use serde::Deserialize;
 use tokio::time::Instant;
 
-use super::Body;
-use super::builder::Timeouts;
 use super::call::Call;
-use super::endpoint::Endpoints;
+use super::credentials::Credentials;
+use super::metrics::Outcome;
+use super::{Body, Shared};
 use crate::error::{Error, Result};
-use crate::id::{InvalidId, TokenId, UserId};
+use crate::id::UserId;
 use crate::params::Params;
 
 /// A ticket lives two hours; from this age on it is renewed by whoever comes next.
@@ -23,81 +22,11 @@ const RENEW_AFTER: Duration = Duration::from_hours(1);
 const TRUST_UNTIL: Duration = Duration::from_mins(115);
 /// The pause after a renewal that failed for another reason than the credentials.
 const RENEW_PAUSE: Duration = Duration::from_mins(1);
+/// What metrics call a login.
+const LOGIN: &str = "access.ticket";
 /// The first pause after credentials were refused; doubles up to the longest.
 const HOLD: Duration = Duration::from_secs(5);
 const LONGEST_HOLD: Duration = Duration::from_mins(2);
-
-/// Who asks.
-#[derive(Clone)]
-pub enum Credentials {
-    /// An API token.
-    Token {
-        /// The token's name with its owner.
-        id: TokenId,
-        /// Its value.
-        secret: SecretString,
-    },
-    /// A user with a password, for the few things tokens may not do.
-    Password {
-        /// The user.
-        user: UserId,
-        /// The password.
-        password: SecretString,
-    },
-}
-
-impl Credentials {
-    /// A token from its name and value.
-    pub fn token(id: &str, secret: impl Into<String>) -> Result<Self, InvalidId> {
-        Ok(Self::Token {
-            id: id.parse()?,
-            secret: SecretString::from(secret.into()),
-        })
-    }
-
-    /// A token from the form the header has: `user@realm!name=value`.
-    pub fn token_line(line: &str) -> Result<Self, InvalidId> {
-        // The text is not repeated in the error: it holds the secret.
-        let refuse = || InvalidId {
-            kind: "API token",
-            text: "…".to_owned(),
-            rule: "user@realm!name=value",
-        };
-        let line = line.trim();
-        let line = line.strip_prefix("PVEAPIToken=").unwrap_or(line);
-        let (id, secret) = line
-            .split_once('=')
-            .filter(|(_, secret)| !secret.is_empty())
-            .ok_or_else(refuse)?;
-        Self::token(id, secret).map_err(|_| refuse())
-    }
-
-    /// A user with a password.
-    pub fn password(user: &str, password: impl Into<String>) -> Result<Self, InvalidId> {
-        Ok(Self::Password {
-            user: user.parse()?,
-            password: SecretString::from(password.into()),
-        })
-    }
-
-    /// Who it is, without any secret.
-    pub fn name(&self) -> &str {
-        match self {
-            Self::Token { id, .. } => id.as_str(),
-            Self::Password { user, .. } => user.as_str(),
-        }
-    }
-}
-
-impl fmt::Debug for Credentials {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let kind = match self {
-            Self::Token { .. } => "Token",
-            Self::Password { .. } => "Password",
-        };
-        f.debug_tuple(kind).field(&self.name()).finish()
-    }
-}
 
 /// The credentials of now.
 pub(crate) struct Auth {
@@ -204,7 +133,7 @@ impl Session {
     }
 
     /// What the next request is signed with.
-    pub(crate) async fn grant(&self, endpoints: &Endpoints, timeouts: &Timeouts) -> Result<Grant> {
+    pub(crate) async fn grant(&self, shared: &Shared) -> Result<Grant> {
         self.held()?;
         match &self.credentials {
             Credentials::Token { id, secret } => {
@@ -212,9 +141,7 @@ impl Session {
                     .map(Grant::Token)
             }
             Credentials::Password { user, password } => {
-                let ticket = self
-                    .fresh_ticket(user, password, endpoints, timeouts)
-                    .await?;
+                let ticket = self.fresh_ticket(user, password, shared).await?;
                 let cookie = crate::params::escape(ticket.text.expose_secret());
                 Ok(Grant::Ticket(Arc::new(TicketHeaders {
                     cookie: secret_header(&format!("PVEAuthCookie={cookie}"))?,
@@ -294,8 +221,7 @@ impl Session {
         &self,
         user: &UserId,
         password: &SecretString,
-        endpoints: &Endpoints,
-        timeouts: &Timeouts,
+        shared: &Shared,
     ) -> Result<Arc<Ticket>> {
         if let Some(ticket) = self
             .ticket()
@@ -311,9 +237,7 @@ impl Session {
             match self.ticket().filter(|now| !Arc::ptr_eq(now, &ticket)) {
                 Some(renewed) => return Ok(renewed),
                 None => {
-                    return self
-                        .renew(user, password, &ticket, endpoints, timeouts)
-                        .await;
+                    return self.renew(user, password, &ticket, shared).await;
                 }
             }
         }
@@ -325,7 +249,7 @@ impl Session {
             return Ok(ticket);
         }
         self.held()?;
-        match self.log_in(user, password, endpoints, timeouts).await {
+        match self.log_in(user, password, shared).await {
             Ok(ticket) => Ok(ticket),
             Err(Error::Unauthenticated { text }) => {
                 self.hold(&text);
@@ -341,12 +265,11 @@ impl Session {
         user: &UserId,
         password: &SecretString,
         old: &Arc<Ticket>,
-        endpoints: &Endpoints,
-        timeouts: &Timeouts,
+        shared: &Shared,
     ) -> Result<Arc<Ticket>> {
-        let mut result = self.log_in(user, &old.text, endpoints, timeouts).await;
+        let mut result = self.log_in(user, &old.text, shared).await;
         if matches!(result, Err(Error::Unauthenticated { .. })) {
-            result = self.log_in(user, password, endpoints, timeouts).await;
+            result = self.log_in(user, password, shared).await;
         }
         result.or_else(|error| {
             tracing::warn!(who = %user, %error, "ticket cannot be renewed yet");
@@ -360,23 +283,16 @@ impl Session {
         &self,
         user: &UserId,
         password: &SecretString,
-        endpoints: &Endpoints,
-        timeouts: &Timeouts,
+        shared: &Shared,
     ) -> Result<Arc<Ticket>> {
         let params = Params::new()
             .with("username", user)
             .with("password", password.expose_secret());
-        let mut call = Call::post("access.ticket", "/access/ticket").params(params);
-        let answer =
-            endpoints
-                .send(&mut call, None, timeouts)
-                .await
-                .map_err(|error| match error {
-                    // Nothing was changed by asking for a ticket, whether or not it was given.
-                    Error::OutcomeUnknown { text, cause } => Error::Unreachable { text, cause },
-                    error => error,
-                })?;
-        let answer: TicketAnswer = answer.checked()?.decode("access.ticket")?;
+        let started = Instant::now();
+        let answer = ask(params, shared).await;
+        let outcome = Outcome::of(answer.as_ref().err());
+        shared.metrics.observe(LOGIN, outcome, started.elapsed());
+        let answer = answer?;
         if answer.need_tfa {
             return Err(Error::Unauthenticated {
                 text: format!("{user} needs a second factor; use an API token instead"),
@@ -397,6 +313,20 @@ impl Session {
         *self.ticket.write().unwrap_or_else(PoisonError::into_inner) = Some(ticket.clone());
         Ok(ticket)
     }
+}
+
+async fn ask(params: Params, shared: &Shared) -> Result<TicketAnswer> {
+    let mut call = Call::post(LOGIN, "/access/ticket").params(params);
+    let answer = shared
+        .endpoints
+        .send(&mut call, None, &shared.timeouts)
+        .await;
+    let answer = answer.map_err(|error| match error {
+        // Nothing was changed by asking for a ticket, whether or not it was given.
+        Error::OutcomeUnknown { text, cause } => Error::Unreachable { text, cause },
+        error => error,
+    })?;
+    answer.checked()?.decode(LOGIN)
 }
 
 impl Ticket {

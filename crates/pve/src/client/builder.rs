@@ -5,7 +5,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{Request, Response, Uri};
 
-use super::auth::{Auth, Credentials};
+use super::auth::Auth;
+use super::credentials::Credentials;
 use super::endpoint::{Endpoints, Service, service};
 use super::{Body, BoxError, Client, Metrics, Shared};
 use crate::error::{Error, Result};

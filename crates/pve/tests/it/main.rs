@@ -1,0 +1,13 @@
+//! The client over scripted servers and over the simulator, in process and on a paused clock.
+#![expect(
+    clippy::unwrap_used,
+    reason = "helpers outside of test functions fail the test that uses them"
+)]
+
+mod auth;
+mod calls;
+mod endpoints;
+mod fake;
+mod tasks;
+mod tls;
+mod upload;
