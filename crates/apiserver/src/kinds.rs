@@ -4,17 +4,28 @@
 //! there). [`BuiltIn`] is one kind with all that a server does to its objects on the way in:
 //!
 //! 1. [`BuiltIn::decode`] refuses values of the wrong type, as decoding into a Go struct would;
-//! 2. [`BuiltIn::prune`] removes and names unknown fields.
+//! 2. [`BuiltIn::prune`] removes and names unknown fields;
+//! 3. [`BuiltIn::default`] fills in defaults;
+//! 4. [`BuiltIn::validate`] applies the rules of that kind.
 
 mod decode;
+mod defaults;
 mod prune;
 mod types;
+mod validate;
 
 use serde_json::Value;
 
 pub(crate) use types::{Merge, Ty, TypeDef, kind_of, lookup};
 
+use crate::meta::NameRule;
+use crate::schema::FieldError;
 use crate::shape::Shape;
+
+/// Removes unknown fields from any object's metadata and returns their paths.
+pub(crate) fn prune_metadata(metadata: &mut Value) -> Vec<String> {
+    prune::prune_metadata(metadata)
+}
 
 /// A kind that Kubernetes defines.
 #[derive(Debug, Clone, Copy)]
@@ -43,5 +54,30 @@ impl BuiltIn {
     /// Removes unknown fields and returns their paths.
     pub fn prune(self, object: &mut Value) -> Vec<String> {
         prune::prune(self.definition, object)
+    }
+
+    /// Fills in the defaults of this kind.
+    pub fn default(self, object: &mut Value) {
+        defaults::apply(self.definition, object);
+    }
+
+    /// Checks the rules of this kind; `old` is the object being replaced.
+    pub fn validate(self, object: &Value, old: Option<&Value>) -> Vec<FieldError> {
+        validate::check(self.group(), self.kind(), object, old)
+    }
+
+    /// Which names objects of this kind may have.
+    pub fn name_rule(self) -> NameRule {
+        validate::name_rule(self.group(), self.kind())
+    }
+
+    /// The kind's group, empty for core.
+    pub fn group(self) -> &'static str {
+        self.definition.gvk.as_ref().map_or("", |gvk| gvk.group)
+    }
+
+    /// The kind's name.
+    pub fn kind(self) -> &'static str {
+        self.definition.gvk.as_ref().map_or("", |gvk| gvk.kind)
     }
 }

@@ -199,15 +199,13 @@ fn flags(out: &mut String, schema: &Value) {
             _ => {}
         }
     }
-    // Zero values of scalars are what a missing field means anyway.
     match &schema["default"] {
-        Value::String(text) if !text.is_empty() => {
+        Value::String(text) => {
             let _ = write!(out, " ={text}");
         }
-        Value::Number(number) if number.as_f64() != Some(0.0) => {
-            let _ = write!(out, " ={number}");
+        value @ (Value::Number(_) | Value::Bool(_)) => {
+            let _ = write!(out, " ={value}");
         }
-        Value::Bool(true) => out.push_str(" =true"),
         Value::Object(map) if map.is_empty() => out.push_str(" ={}"),
         _ => {}
     }

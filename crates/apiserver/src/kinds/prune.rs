@@ -13,6 +13,15 @@ pub(super) fn prune(definition: &TypeDef, object: &mut Value) -> Vec<String> {
     removed
 }
 
+/// Removes unknown fields from object metadata and returns their paths below `metadata`.
+pub(super) fn prune_metadata(metadata: &mut Value) -> Vec<String> {
+    let mut removed = Vec::new();
+    if let Some(definition) = lookup("meta.v1.ObjectMeta") {
+        named(definition, metadata, "metadata", &mut removed);
+    }
+    removed
+}
+
 fn named(definition: &TypeDef, value: &mut Value, path: &str, removed: &mut Vec<String>) {
     let Value::Object(map) = value else { return };
     map.retain(|name, child| {

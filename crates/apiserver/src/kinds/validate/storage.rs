@@ -1,0 +1,195 @@
+//! Volumes, claims, storage classes and the kinds of CSI.
+
+use serde_json::Value;
+
+use super::{Faults, is_empty, list, text};
+use crate::names;
+
+const MODES: [&str; 4] = [
+    "ReadOnlyMany",
+    "ReadWriteMany",
+    "ReadWriteOnce",
+    "ReadWriteOncePod",
+];
+
+fn access_modes(spec: &Value, faults: &mut Faults) {
+    if is_empty(&spec["accessModes"]) {
+        faults.required("spec.accessModes", "at least 1 access mode is required");
+    }
+    for mode in list(&spec["accessModes"]) {
+        faults.one_of(
+            "spec.accessModes",
+            mode.as_str().unwrap_or_default(),
+            &MODES,
+        );
+    }
+    let mode = text(spec, "volumeMode");
+    if !mode.is_empty() {
+        faults.one_of("spec.volumeMode", mode, &["Block", "Filesystem"]);
+    }
+}
+
+pub(super) fn claim(object: &Value, old: Option<&Value>, faults: &mut Faults) {
+    let spec = &object["spec"];
+    access_modes(spec, faults);
+    let storage = &spec["resources"]["requests"]["storage"];
+    if storage.is_null() {
+        faults.required("spec.resources[storage]", "");
+    } else if super::pod::quantity(storage).is_some_and(|n| n <= 0.0) {
+        let at = "spec.resources[storage]";
+        faults.invalid(at, storage.clone(), "must be greater than zero");
+    }
+    let class = text(spec, "storageClassName");
+    if !class.is_empty() {
+        faults.each(
+            "spec.storageClassName",
+            class,
+            names::dns1123_subdomain(class),
+        );
+    }
+    let Some(old) = old else { return };
+    let before = &old["spec"];
+    let masked = |spec: &Value| {
+        let mut spec = spec.clone();
+        if let Value::Object(map) = &mut spec {
+            for name in ["resources", "volumeAttributesClassName"] {
+                map.remove(name);
+            }
+            // The binder names the volume once.
+            if text(before, "volumeName").is_empty() {
+                map.remove("volumeName");
+            }
+        }
+        spec
+    };
+    if masked(spec) != masked(before) {
+        faults.forbidden(
+            "spec",
+            "spec is immutable after creation except resources.requests and \
+             volumeAttributesClassName for bound claims\n",
+        );
+    }
+    let was = &before["resources"]["requests"]["storage"];
+    if let (Some(new), Some(was)) = (super::pod::quantity(storage), super::pod::quantity(was))
+        && new < was
+    {
+        let why = "field can not be less than status.capacity";
+        faults.forbidden("spec.resources.requests.storage", why);
+    }
+}
+
+/// Fields of a volume's spec that are not where its data lies.
+const COMMON: [&str; 11] = [
+    "accessModes",
+    "capacity",
+    "claimRef",
+    "mountOptions",
+    "nodeAffinity",
+    "persistentVolumeReclaimPolicy",
+    "storageClassName",
+    "volumeAttributesClassName",
+    "volumeMode",
+    "selector",
+    "resources",
+];
+
+fn source(spec: &Value) -> Vec<(&String, &Value)> {
+    let fields = spec.as_object().into_iter().flatten();
+    fields
+        .filter(|(name, _)| !COMMON.contains(&name.as_str()))
+        .collect()
+}
+
+pub(super) fn volume(object: &Value, old: Option<&Value>, faults: &mut Faults) {
+    let spec = &object["spec"];
+    access_modes(spec, faults);
+    if is_empty(&spec["capacity"]) {
+        faults.required("spec.capacity", "");
+    }
+    match source(spec).len() {
+        0 => faults.required("spec", "must specify a volume type"),
+        1 => {}
+        _ => faults.forbidden("spec", "may not specify more than 1 volume type"),
+    }
+    let policy = text(spec, "persistentVolumeReclaimPolicy");
+    let policies = ["Delete", "Recycle", "Retain"];
+    faults.one_of("spec.persistentVolumeReclaimPolicy", policy, &policies);
+    if let Some(old) = old {
+        if source(spec) != source(&old["spec"]) {
+            faults.forbidden(
+                "spec.persistentvolumesource",
+                "spec.persistentvolumesource is immutable after creation\n",
+            );
+        }
+        faults.immutable(spec, Some(&old["spec"]), "volumeMode", "spec.volumeMode");
+    }
+}
+
+pub(super) fn check(kind: &str, object: &Value, old: Option<&Value>, faults: &mut Faults) {
+    match kind {
+        "StorageClass" => class(object, old, faults),
+        "VolumeAttachment" => {
+            let spec = &object["spec"];
+            for name in ["attacher", "nodeName"] {
+                if text(spec, name).is_empty() {
+                    faults.required(&format!("spec.{name}"), "");
+                }
+            }
+            if is_empty(&spec["source"]) {
+                faults.required(
+                    "spec.source",
+                    "must specify exactly one of inlineVolumeSpec and persistentVolumeName",
+                );
+            }
+            faults.immutable(object, old, "spec", "spec");
+        }
+        "CSIDriver" => {
+            let modes = ["ReadWriteOnceWithFSType", "File", "None"];
+            let policy = text(&object["spec"], "fsGroupPolicy");
+            faults.one_of("spec.fsGroupPolicy", policy, &modes);
+            let (spec, before) = (&object["spec"], old.map(|old| &old["spec"]));
+            faults.immutable(spec, before, "attachRequired", "spec.attachedRequired");
+            let at = "spec.volumeLifecycleModes";
+            faults.immutable(spec, before, "volumeLifecycleModes", at);
+        }
+        "CSINode" => {
+            for (i, driver) in list(&object["spec"]["drivers"]).iter().enumerate() {
+                for name in ["name", "nodeID"] {
+                    if text(driver, name).is_empty() {
+                        faults.required(&format!("spec.drivers[{i}].{name}"), "");
+                    }
+                }
+            }
+        }
+        _ => {}
+    }
+}
+
+fn class(object: &Value, old: Option<&Value>, faults: &mut Faults) {
+    if text(object, "provisioner").is_empty() {
+        faults.required("provisioner", "");
+    }
+    faults.one_of(
+        "reclaimPolicy",
+        text(object, "reclaimPolicy"),
+        &["Delete", "Retain"],
+    );
+    let modes = ["Immediate", "WaitForFirstConsumer"];
+    faults.one_of(
+        "volumeBindingMode",
+        text(object, "volumeBindingMode"),
+        &modes,
+    );
+    for (key, _) in object["parameters"].as_object().into_iter().flatten() {
+        if key.is_empty() {
+            faults.invalid("parameters", key.as_str(), "field can not be empty.");
+        }
+    }
+    let Some(old) = old else { return };
+    for name in ["parameters", "provisioner", "reclaimPolicy"] {
+        if object[name] != old[name] {
+            faults.forbidden(name, format!("updates to {name} are forbidden."));
+        }
+    }
+    faults.immutable(object, Some(old), "volumeBindingMode", "volumeBindingMode");
+}
