@@ -182,6 +182,7 @@ fn conflicts_of(
     stamp.keep_writable(&mut config);
     let merged = walk::merge(shape, live, patch);
     let last = managed.0.insert(applier.clone(), stamp.owned(config));
+    let last_time = last.as_ref().and_then(|last| last.time.clone());
     let merged = match last {
         Some(last) => prune(shape, &merged, &managed, &last.set),
         None => merged,
@@ -203,6 +204,10 @@ fn conflicts_of(
     }
     if let Some(owned) = managed.0.get_mut(&applier) {
         owned.set = owned.set.difference(&identity());
+        if merged == *live {
+            // Who only joins the owners of what is there has changed nothing at any time.
+            owned.time = last_time;
+        }
     }
     managed.drop_empty();
     (conflicts, (merged, managed))
@@ -386,9 +391,10 @@ fn name_of(object: &Value) -> String {
             .unwrap_or_default()
     };
     let (namespace, name) = (text("/metadata/namespace"), text("/metadata/name"));
+    let version = text("/apiVersion");
+    let group = if version.contains('/') { "" } else { "/" };
     format!(
-        "{namespace}/{name}; {}, Kind={}",
-        text("/apiVersion"),
+        "{namespace}/{name}; {group}{version}, Kind={}",
         text("/kind")
     )
 }

@@ -60,6 +60,50 @@ pub(crate) fn json(value: &Value) -> String {
     out
 }
 
+/// Renders `value` as Go's `%#v` does for what JSON decodes to.
+pub(crate) fn sharp(value: &Value) -> String {
+    match value {
+        Value::Null => "interface {}(nil)".to_owned(),
+        Value::String(text) => quote(text),
+        Value::Array(items) => {
+            let items: Vec<_> = items.iter().map(sharp).collect();
+            format!("[]interface {{}}{{{}}}", items.join(", "))
+        }
+        Value::Object(map) => {
+            let mut keys: Vec<_> = map.keys().collect();
+            keys.sort();
+            let entries: Vec<_> = keys
+                .into_iter()
+                .map(|key| format!("{}:{}", quote(key), sharp(&map[key])))
+                .collect();
+            format!("map[string]interface {{}}{{{}}}", entries.join(", "))
+        }
+        scalar => json(scalar),
+    }
+}
+
+/// Renders `value` as Go's `%v` does for what JSON decodes to.
+pub(crate) fn plain(value: &Value) -> String {
+    match value {
+        Value::Null => "<nil>".to_owned(),
+        Value::String(text) => text.clone(),
+        Value::Array(items) => {
+            let items: Vec<_> = items.iter().map(plain).collect();
+            format!("[{}]", items.join(" "))
+        }
+        Value::Object(map) => {
+            let mut keys: Vec<_> = map.keys().collect();
+            keys.sort();
+            let entries: Vec<_> = keys
+                .into_iter()
+                .map(|key| format!("{key}:{}", plain(&map[key])))
+                .collect();
+            format!("map[{}]", entries.join(" "))
+        }
+        scalar => json(scalar),
+    }
+}
+
 fn write_json(value: &Value, out: &mut String) {
     match value {
         Value::Null => out.push_str("null"),
@@ -120,5 +164,11 @@ mod tests {
             super::json(&json!({"b": "<x>", "a": [1, null]})),
             r#"{"a":[1,null],"b":"\u003cx\u003e"}"#
         );
+        let value = json!({"b": "x", "a": [1, {"c": null}]});
+        assert_eq!(
+            super::sharp(&value),
+            r#"map[string]interface {}{"a":[]interface {}{1, map[string]interface {}{"c":interface {}(nil)}}, "b":"x"}"#
+        );
+        assert_eq!(super::plain(&value), "map[a:[1 map[c:<nil>]] b:x]");
     }
 }

@@ -240,7 +240,7 @@ fn owners(metadata: &Value, at: &str, errors: &mut Vec<FieldError>) {
         }
         if version == "v1" && text(reference, "kind") == "Event" {
             let why = "/v1, Kind=Event is disallowed from being an owner";
-            errors.push(FieldError::invalid(at, reference.clone(), why));
+            errors.push(FieldError::invalid_shown(at, &owner(reference), why));
         }
         if reference.get("controller").and_then(Value::as_bool) == Some(true) {
             let this = format!("{}/{}", text(reference, "kind"), text(reference, "name"));
@@ -249,12 +249,36 @@ fn owners(metadata: &Value, at: &str, errors: &mut Vec<FieldError>) {
                     "Only one reference can have Controller set to true. Found \"true\" in \
                      references for {first} and {this}"
                 );
-                errors.push(FieldError::invalid(at, references.clone(), why));
+                let all = references.as_array().into_iter().flatten().map(owner);
+                let all = format!("[{}]", all.collect::<Vec<_>>().join(","));
+                errors.push(FieldError::invalid_shown(at, &all, why));
             } else {
                 controller = Some(this);
             }
         }
     }
+}
+
+/// An owner with its fields in the order of the Go type.
+fn owner(reference: &Value) -> String {
+    let names = [
+        "apiVersion",
+        "kind",
+        "name",
+        "uid",
+        "controller",
+        "blockOwnerDeletion",
+    ];
+    let fields: Vec<_> = names
+        .iter()
+        .filter_map(|name| {
+            Some(format!(
+                "\"{name}\":{}",
+                crate::golang::json(reference.get(name)?)
+            ))
+        })
+        .collect();
+    format!("{{{}}}", fields.join(","))
 }
 
 fn finalizers(metadata: &Value, path: &str, errors: &mut Vec<FieldError>) {

@@ -98,7 +98,7 @@ static CONFIG_KEY: LazyLock<Syntax> = LazyLock::new(|| {
 
 /// The faults of `text` against a length and a syntax; empty when it is fine.
 fn faults(text: &str, limit: usize, syntax: &Syntax) -> Vec<String> {
-    let too_long = (text.len() > limit).then(|| format!("must be no more than {limit} bytes"));
+    let too_long = (text.len() > limit).then(|| format!("must be no more than {limit} characters"));
     too_long
         .into_iter()
         .chain(syntax.check(text).err())
@@ -164,7 +164,11 @@ pub fn qualified_name(text: &str) -> Vec<String> {
 
 /// Faults of a label's value.
 pub fn label_value(text: &str) -> Vec<String> {
-    faults(text, 63, &LABEL_VALUE)
+    let too_long = (text.len() > 63).then(|| "must be no more than 63 bytes".to_owned());
+    too_long
+        .into_iter()
+        .chain(LABEL_VALUE.check(text).err())
+        .collect()
 }
 
 /// Faults of a key of a ConfigMap or Secret.
@@ -199,7 +203,7 @@ pub fn port_name(text: &str) -> Vec<String> {
             found.push(why.to_owned());
         }
     };
-    fault(text.len() > 15, "must be no more than 15 bytes");
+    fault(text.len() > 15, "must be no more than 15 characters");
     fault(
         !text
             .bytes()

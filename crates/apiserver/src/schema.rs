@@ -29,6 +29,8 @@ mod structural;
 
 use serde_json::Value;
 
+use crate::kinds;
+
 pub use error::{Fault, FieldError, aggregate, invalid_message};
 pub(crate) use node::{Additional, ListType, Node, Type};
 
@@ -62,7 +64,12 @@ impl Schema {
 
     /// Removes fields the schema does not know and returns their paths, sorted.
     pub fn prune(&self, object: &mut Value) -> Vec<String> {
-        prune::prune(&self.root, object)
+        let mut removed = prune::prune(&self.root, object);
+        if let Some(metadata) = object.get_mut("metadata") {
+            removed.extend(kinds::prune_metadata(metadata));
+            removed.sort();
+        }
+        removed
     }
 
     /// Checks `object`; with `old`, also transition rules, forgiving what did not change.

@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use super::element::Element;
+use crate::golang;
 use crate::schema::ListType;
 use crate::shape::{Scalar, Shape};
 
@@ -106,28 +107,26 @@ fn mismatch(scalar: Scalar, value: &Value) -> Option<String> {
             Some(format!("expected numeric (int or float), got {found}"))
         }
         Scalar::String if !value.is_string() => {
-            let found = match value {
-                Value::Array(_) | Value::Object(_) => crate::golang::json(value),
-                scalar => shown(scalar),
-            };
+            let found = golang::sharp(value);
             Some(format!(
                 "expected string, got &value.valueUnstructured{{Value:{found}}}"
             ))
         }
         Scalar::Boolean if !value.is_boolean() => Some(format!(
             "expected boolean, got &{{{}}}",
-            shown(value).trim_matches('"')
+            golang::plain(value)
         )),
-        Scalar::Untyped if value.is_object() || value.is_array() => {
-            Some(format!("expected any scalar, got &{{{}}}", shown(value)))
-        }
+        Scalar::Untyped if value.is_object() || value.is_array() => Some(format!(
+            "expected any scalar, got &{{{}}}",
+            golang::plain(value)
+        )),
         _ => None,
     }
 }
 
 fn shown(value: &Value) -> String {
     match value {
-        Value::String(text) => crate::golang::quote(text),
-        other => crate::golang::json(other),
+        Value::String(text) => golang::quote(text),
+        other => golang::json(other),
     }
 }

@@ -68,8 +68,8 @@ pub(super) fn merge_list(
 }
 
 fn no_key(item: &Value, key: &str) -> Error {
-    let item = golang::json(item);
-    Error::Malformed(format!(
+    let item = golang::plain(item);
+    Error::Unmergeable(format!(
         "map: {item} does not contain declared merge key: {key}"
     ))
 }

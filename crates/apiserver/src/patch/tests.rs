@@ -119,7 +119,7 @@ fn an_entry_without_its_key_is_refused() {
     let patch = pod(json!([{"image": "x"}]));
     insta::assert_snapshot!(
         strategic(&mut pod(json!([{"name": "a"}])), &patch, deployment()).unwrap_err(),
-        @r#"map: {"image":"x"} does not contain declared merge key: name"#
+        @"map: map[image:x] does not contain declared merge key: name"
     );
 }
 
@@ -132,7 +132,7 @@ fn a_failed_json_patch_changes_nothing() {
     assert_eq!(document, json!({"a": 1}));
     assert!(matches!(
         json(&mut document, &json!([{"op": "fly"}])),
-        Err(Error::Malformed(_))
+        Err(Error::Failed(_))
     ));
 }
 

@@ -4,7 +4,7 @@
 //! of several failed alternatives it reports the one with the most passed checks, so [`Outcome`]
 //! counts them.
 
-use serde_json::{Number, Value};
+use serde_json::{Number, Value, json};
 
 use super::FieldError;
 use super::format::Format;
@@ -164,18 +164,30 @@ fn check_number(node: &Node, number: &Number, path: &str, out: &mut Outcome) {
             whole(bound)
         }
     };
+    let mut faults = Vec::new();
     let mut fault = |what: &str, bound: &Number| {
         let detail = format!("{path} in body should be {what} {}", shown(bound));
-        out.add(FieldError::invalid(
+        faults.push(FieldError::invalid(
             path,
             Value::Number(number.clone()),
             detail,
         ));
     };
-    if let Some(factor) = &bounds.multiple_of
-        && !is_multiple(number, factor)
-    {
-        fault("a multiple of", factor);
+    if let Some(factor) = &bounds.multiple_of {
+        match multiple(number, factor) {
+            Multiple::Yes => {}
+            Multiple::No => fault("a multiple of", factor),
+            Multiple::Senseless(factor) => {
+                let text = golang::float(factor);
+                let detail =
+                    format!("factor MultipleOf declared for {path} must be positive: {text}");
+                out.add(FieldError::invalid(
+                    path,
+                    json!(whole_float(factor)),
+                    detail,
+                ));
+            }
+        }
     }
     if let Some(minimum) = &bounds.minimum {
         let (n, limit) = (as_float(number), as_float(minimum));
@@ -193,42 +205,76 @@ fn check_number(node: &Node, number: &Number, path: &str, out: &mut Outcome) {
             _ => {}
         }
     }
-    if bounds.format == Some(Format::Int32)
-        && number.as_i64().is_none_or(|n| i32::try_from(n).is_err())
-        && number
-            .as_f64()
-            .is_some_and(|f| f.abs() > f64::from(i32::MAX))
-    {
-        let detail = format!("Checked value must be of type integer with format int32 in {path}");
+    for fault in faults {
+        out.add(fault);
+    }
+    let fits = match bounds.format {
+        Some(Format::Int32) => number.as_i64().is_some_and(|n| i32::try_from(n).is_ok()),
+        _ => number.as_i64().is_some(),
+    };
+    let integral = number
+        .as_f64()
+        .is_some_and(|f| f.fract() == 0.0 && f.abs() <= 9e18);
+    let declared_integer = node.kind == Some(Type::Integer);
+    if declared_integer && !fits && !(integral && bounds.format.is_none()) {
+        let format = match bounds.format {
+            Some(Format::Int32) => "with format int32",
+            _ => "(default format)",
+        };
+        let detail = format!("Checked value must be of type integer {format} in {path}");
         out.add(FieldError::invalid("<nil>", "", detail));
     }
     out.passed += 1;
 }
 
 /// Bounds of integers are shown without a fraction.
-#[expect(
-    clippy::cast_possible_truncation,
-    reason = "the real server shows the truncated bound"
-)]
 fn whole(bound: &Number) -> String {
     bound.as_i64().map_or_else(
-        || (bound.as_f64().unwrap_or_default() as i64).to_string(),
+        || whole_float(bound.as_f64().unwrap_or_default()).to_string(),
         |n| n.to_string(),
     )
 }
 
-fn is_multiple(number: &Number, factor: &Number) -> bool {
-    match (number.as_i64(), factor.as_i64()) {
-        (Some(n), Some(f)) if f != 0 => n % f == 0,
-        _ => {
-            let (n, f) = (
-                number.as_f64().unwrap_or_default(),
-                factor.as_f64().unwrap_or(f64::NAN),
-            );
-            let ratio = if f < 1.0 { 1.0 / f * n } else { n / f };
-            (ratio - ratio.round()).abs() < 1e-9
-        }
+enum Multiple {
+    Yes,
+    No,
+    /// The factor, as it is used on a value of this type, is not positive.
+    Senseless(f64),
+}
+
+fn multiple(number: &Number, factor: &Number) -> Multiple {
+    let factor = factor.as_f64().unwrap_or_default();
+    if let Some(n) = number.as_i64() {
+        // Integers are divided by integers, so a fraction is cut off the factor first.
+        let factor = whole_float(factor);
+        return match factor {
+            f if f <= 0 => Multiple::Senseless(f64::from(i32::try_from(f).unwrap_or_default())),
+            f if n % f == 0 => Multiple::Yes,
+            _ => Multiple::No,
+        };
     }
+    if factor <= 0.0 {
+        return Multiple::Senseless(factor);
+    }
+    let n = number.as_f64().unwrap_or_default();
+    let ratio = if factor < 1.0 {
+        1.0 / factor * n
+    } else {
+        n / factor
+    };
+    if (ratio - ratio.round()).abs() < 1e-9 {
+        Multiple::Yes
+    } else {
+        Multiple::No
+    }
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "Go cuts the fraction off in the same way"
+)]
+fn whole_float(value: f64) -> i64 {
+    value as i64
 }
 
 fn check_array(node: &Node, items: &[Value], old: Option<&Value>, path: &str, out: &mut Outcome) {

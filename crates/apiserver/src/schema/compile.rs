@@ -128,7 +128,10 @@ fn bounds(
             errors.push(FieldError::invalid(
                 &at("pattern"),
                 source,
-                format!("must be a valid regular expression, but isn't: {error}"),
+                format!(
+                    "must be a valid regular expression, but isn't: {}",
+                    explain(source, &error)
+                ),
             ));
             None
         }
@@ -162,6 +165,20 @@ fn bounds(
         not: schema
             .get("not")
             .map(|sub| Box::new(node(sub, &at("not"), errors))),
+    }
+}
+
+/// The fault of a pattern, in Go's words where it is the common one.
+fn explain(source: &str, error: &regex::Error) -> String {
+    let text = error.to_string();
+    if text.contains("unclosed group") {
+        format!("error parsing regexp: missing closing ): `{source}`")
+    } else {
+        let last = text.lines().last().unwrap_or_default();
+        format!(
+            "error parsing regexp: {}: `{source}`",
+            last.trim_start_matches("error: ")
+        )
     }
 }
 

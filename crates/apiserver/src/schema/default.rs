@@ -7,7 +7,35 @@ use super::node::Node;
 
 /// Defaults `object` and drops nulls that neither the schema allows nor a default replaces.
 pub(crate) fn apply(root: &Node, object: &mut Value) {
+    drop_nulls(root, object);
     fill(root, object);
+}
+
+/// Nulls where none is allowed and no default stands in mean the field is not there.
+fn drop_nulls(node: &Node, value: &mut Value) {
+    match value {
+        Value::Object(map) => map.retain(|name, child| {
+            let sub = node
+                .properties
+                .get(name)
+                .or_else(|| node.additional.schema());
+            let Some(sub) = sub else { return true };
+            if is_refused_null(child, sub) && sub.default.is_none() {
+                return false;
+            }
+            drop_nulls(sub, child);
+            true
+        }),
+        Value::Array(items) => {
+            let Some(sub) = node.items.as_deref() else {
+                return;
+            };
+            for item in items {
+                drop_nulls(sub, item);
+            }
+        }
+        _ => {}
+    }
 }
 
 fn is_refused_null(value: &Value, node: &Node) -> bool {

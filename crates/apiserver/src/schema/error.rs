@@ -84,6 +84,9 @@ pub struct FieldError {
     pub detail: String,
 }
 
+/// Marks a value that is shown as it is rather than as JSON.
+const RAW: &str = "\u{0}raw:";
+
 impl FieldError {
     fn new(fault: Fault, field: &str, value: Option<Value>, detail: impl Into<String>) -> Self {
         Self {
@@ -102,6 +105,16 @@ impl FieldError {
     /// A field has a malformed value.
     pub fn invalid(field: &str, value: impl Into<Value>, detail: impl Into<String>) -> Self {
         Self::new(Fault::Invalid, field, Some(value.into()), detail)
+    }
+
+    /// A field has a malformed value whose rendering is `shown`.
+    pub fn invalid_shown(field: &str, shown: &str, detail: impl Into<String>) -> Self {
+        Self::new(
+            Fault::Invalid,
+            field,
+            Some(format!("{RAW}{shown}").into()),
+            detail,
+        )
     }
 
     /// A field has a malformed value that is too large to show.
@@ -198,6 +211,7 @@ impl FieldError {
         {
             out.push_str(": ");
             match value {
+                Value::String(s) if s.starts_with(RAW) => out.push_str(&s[RAW.len()..]),
                 Value::String(s) => out.push_str(&golang::quote(s)),
                 other => out.push_str(&golang::json(other)),
             }

@@ -196,7 +196,11 @@ fn is_hostname(text: &str) -> bool {
             && !label.ends_with('-')
             && label.chars().all(|c| c.is_alphanumeric() || c == '-')
     };
-    text.len() <= 255 && text.split('.').all(label)
+    // A name with dots must end like a domain of the Internet.
+    let top = |top: &str| top.chars().count() >= 2 && top.chars().all(char::is_alphabetic);
+    text.len() <= 255
+        && text.split('.').all(label)
+        && text.rsplit_once('.').is_none_or(|(_, last)| top(last))
 }
 
 /// An absolute URI or an absolute path, as a request line would have it.

@@ -78,12 +78,12 @@ fn unknown_fields_are_named_and_removed() {
     });
     assert_eq!(
         widget().prune(&mut object),
-        ["extra", "spec.disks[0].bad", "spec.nope"]
+        ["extra", "metadata.odd", "spec.disks[0].bad", "spec.nope"]
     );
     assert_eq!(
         object,
         json!({
-            "apiVersion": "v1", "kind": "Widget", "metadata": {"name": "w", "odd": 1},
+            "apiVersion": "v1", "kind": "Widget", "metadata": {"name": "w"},
             "spec": {"name": "ab", "disks": [{"slot": 1}], "raw": {"kept": {"deep": 1}},
                      "labels": {"any": "thing"},
                      "template": {"apiVersion": "v1", "spec": {"kept": true}}},
