@@ -109,6 +109,8 @@ impl Builder {
         world.latency = self.latency;
         world.slow_refusals = self.slow_refusals;
         world.access.set_password("root@pam", &self.root_password);
+        crate::guest::defaults::populate(&mut world)
+            .expect("the default world fits its own storages");
         let cluster = Cluster::new(world, self.seed);
         Simulator {
             clusters: BTreeMap::from([("pve".to_owned(), cluster)]),

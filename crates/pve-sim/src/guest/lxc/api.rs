@@ -1,0 +1,323 @@
+//! Reading and changing containers.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::options::{is_numeric, is_option, need};
+use super::{create, is_mount, print_mount, random_macs};
+use crate::call::{Call, Reply};
+use crate::failure::Failure;
+use crate::guest::change::{add_unused, uses};
+use crate::guest::config::{self, Options, tidy_tags};
+use crate::guest::configure::root_only;
+use crate::guest::disks::Made;
+use crate::guest::formats::MOUNT;
+use crate::guest::hand::Hand;
+use crate::guest::options::Need;
+use crate::guest::permit::Scope;
+use crate::guest::{Kind, options as qemu_options, permit, read, view};
+use crate::lock::{self, Mode};
+use crate::params::split_list;
+use crate::world::World;
+
+const LOCK_WAIT: Duration = Duration::from_secs(10);
+
+/// `GET /nodes/{node}/lxc`
+pub(crate) fn list(call: &mut Call<'_>) -> Result<Reply, Failure> {
+    Ok(read::rows(call, Kind::Lxc, false))
+}
+
+/// `GET …/lxc/{vmid}`: what is below.
+pub(crate) fn index(call: &mut Call<'_>) -> Result<Reply, Failure> {
+    read::guest(call, Kind::Lxc)?;
+    let names = [
+        "config",
+        "pending",
+        "status",
+        "vncproxy",
+        "termproxy",
+        "vncwebsocket",
+        "spiceproxy",
+        "migrate",
+        "clone",
+        "initlog",
+        "rrd",
+        "rrddata",
+        "firewall",
+        "snapshot",
+        "resize",
+        "interfaces",
+    ];
+    Ok(Reply::Data(
+        names.iter().map(|name| json!({ "subdir": name })).collect(),
+    ))
+}
+
+/// `GET …/status`: what is below.
+pub(crate) fn status_index(call: &mut Call<'_>) -> Result<Reply, Failure> {
+    read::guest(call, Kind::Lxc)?;
+    let names = [
+        "current", "start", "stop", "shutdown", "suspend", "resume", "reboot",
+    ];
+    Ok(Reply::Data(
+        names.iter().map(|name| json!({ "subdir": name })).collect(),
+    ))
+}
+
+/// `GET …/status/current`
+pub(crate) fn current(call: &mut Call<'_>) -> Result<Reply, Failure> {
+    Ok(Reply::Data(view::current(
+        call.world,
+        read::guest(call, Kind::Lxc)?,
+    )))
+}
+
+/// `GET …/config`
+pub(crate) fn config(call: &mut Call<'_>) -> Result<Reply, Failure> {
+    let guest = read::guest(call, Kind::Lxc)?;
+    let options = read::chosen(
+        guest,
+        call.params.get("snapshot"),
+        call.params.flag("current"),
+    )?;
+    let digest = guest.config.digest();
+    Ok(Reply::Data(config::object(
+        &options,
+        Some(&digest),
+        is_numeric,
+    )))
+}
+
+/// `GET …/pending`
+pub(crate) fn pending(call: &mut Call<'_>) -> Result<Reply, Failure> {
+    let guest = read::guest(call, Kind::Lxc)?;
+    Ok(Reply::Data(config::pending_rows(&guest.config, is_numeric)))
+}
+
+/// `GET …/interfaces`
+pub(crate) fn interfaces(call: &mut Call<'_>) -> Result<Reply, Failure> {
+    let guest = read::guest(call, Kind::Lxc)?;
+    let Some(system) = guest.system.as_ref().filter(|_| guest.is_running()) else {
+        return Ok(Reply::null());
+    };
+    let rows: Vec<Value> = system
+        .interfaces
+        .iter()
+        .map(|interface| {
+            let mut row = json!({
+                "name": interface.name,
+                "hwaddr": interface.mac,
+                "hardware-address": interface.mac,
+            });
+            let mut all = Vec::new();
+            for (address, prefix) in &interface.addresses {
+                let (key, family) = if address.is_ipv4() {
+                    ("inet", "inet")
+                } else {
+                    ("inet6", "inet6")
+                };
+                if row.get(key).is_none() {
+                    row[key] = json!(format!("{address}/{prefix}"));
+                }
+                all.push(json!({
+                    "ip-address": address.to_string(),
+                    "ip-address-type": family,
+                    "prefix": prefix,
+                }));
+            }
+            row["ip-addresses"] = json!(all);
+            row
+        })
+        .collect();
+    Ok(Reply::Data(Value::Array(rows)))
+}
+
+/// The rights a change of container options takes.
+pub(crate) fn rights<'a>(
+    call: &Call<'_>,
+    scope: Scope<'_>,
+    names: impl Iterator<Item = &'a str>,
+) -> Result<(), Failure> {
+    if call.caller.is_root() {
+        return Ok(());
+    }
+    for name in names {
+        match need(name) {
+            Need::Privilege(privilege) => scope.need(call, &[privilege])?,
+            Need::Startup => {
+                scope.need(call, &["VM.Config.Options"])?;
+                call.need("/", &["Sys.Modify"])?;
+            }
+            Need::Root => return Err(Failure::die(format!("only root can set '{name}' config"))),
+            Need::Either(_) | Need::ByValue => {}
+        }
+    }
+    Ok(())
+}
+
+/// The right to use the bridges of a container's cards.
+pub(crate) fn bridges(call: &Call<'_>, options: &Options) -> Result<(), Failure> {
+    if call.caller.is_root() {
+        return Ok(());
+    }
+    for (_, value) in options
+        .iter()
+        .filter(|(name, _)| qemu_options::is(name, "net"))
+    {
+        if let Some(bridge) = crate::guest::formats::CT_NET.parse(value).get("bridge") {
+            call.need(&permit::bridge_path(call.world, bridge), &["SDN.Use"])?;
+        }
+    }
+    Ok(())
+}
+
+/// `PUT …/config`
+pub(crate) fn put(call: &mut Call<'_>) -> Result<Reply, Failure> {
+    let (node, vmid) = (call.node(), call.vmid());
+    root_only(call, &["lock"])?;
+    let set: Options = call
+        .params
+        .iter()
+        .filter(|(name, _)| *name != "vmid" && *name != "node" && is_option(name))
+        .map(|(name, value)| (name.to_owned(), value.to_owned()))
+        .collect();
+    let list = |name: &str| -> Vec<String> {
+        split_list(call.params.text(name))
+            .into_iter()
+            .map(str::to_owned)
+            .collect()
+    };
+    let (delete, revert) = (list("delete"), list("revert"));
+    let digest = call.params.get("digest").map(str::to_owned);
+    if set.is_empty() && delete.is_empty() && revert.is_empty() {
+        return Err(Failure::die("no options specified"));
+    }
+    if let Some(unknown) = delete.iter().find(|option| !is_option(option)) {
+        return Err(Failure::param(
+            "delete",
+            format!("unknown option '{unknown}'"),
+        ));
+    }
+    if delete
+        .iter()
+        .any(|option| matches!(option.as_str(), "memory" | "rootfs"))
+    {
+        return Err(Failure::param("delete", "unable to delete required option"));
+    }
+    let scope = Scope { vmid, pool: None };
+    rights(call, scope, set.keys().chain(&delete).map(String::as_str))?;
+    bridges(call, &set)?;
+    for (_, value) in set.iter().filter(|(name, _)| is_mount(name)) {
+        create::mount_rights(call, vmid, value)?;
+    }
+    let guest = read::guest(call, Kind::Lxc)?;
+    guest.check_digest(digest.as_deref())?;
+    if !delete.iter().any(|option| option == "lock") {
+        guest.check_lock()?;
+    }
+    Ok(Reply::later(move |cluster| async move {
+        let hand = Hand::of_call(cluster, &node);
+        let _held = hand
+            .lock_file(&lock::lxc_path(vmid), Mode::Exclusive, LOCK_WAIT)
+            .await?;
+        let mut set = set;
+        let mut made = Made::default();
+        let result = create::make_mounts(&hand, vmid, &mut set, &mut made).await;
+        let result = result.and_then(|()| {
+            hand.world(|world| apply(world, &node, vmid, &mut set, &delete, &revert))
+        });
+        if result.is_err() {
+            hand.world(|world| made.undo(world, &node));
+        }
+        result.map(|()| Reply::null())
+    }))
+}
+
+/// Records a change; a running container takes at once what it can.
+fn apply(
+    world: &mut World,
+    node: &str,
+    vmid: u32,
+    set: &mut Options,
+    delete: &[String],
+    revert: &[String],
+) -> Result<(), Failure> {
+    random_macs(world, set);
+    if let Some(tags) = set.get_mut("tags") {
+        *tags = tidy_tags(tags);
+    }
+    let guest = world.guests.find_mut(Kind::Lxc, node, vmid)?;
+    let running = guest.is_running();
+    for option in revert {
+        guest.config.revert(option);
+    }
+    let mut freed = Vec::new();
+    for option in delete {
+        if running && !super::options::at_once(option) {
+            guest.config.pend_delete(option, false);
+            continue;
+        }
+        let Some(value) = guest.config.remove(option) else {
+            continue;
+        };
+        if is_mount(option) {
+            if let Some(volume) = MOUNT.parse(&value).get("volume") {
+                add_unused(&mut guest.config.current, volume);
+            }
+        } else if qemu_options::is(option, "unused") {
+            freed.push(value.split(',').next().unwrap_or_default().to_owned());
+        }
+    }
+    for (option, value) in set.iter() {
+        if running && !super::options::at_once(option) {
+            guest.config.pend(option, value.clone());
+            continue;
+        }
+        guest.config.set(option, value.clone());
+        if is_mount(option)
+            && let Some(volume) = MOUNT.parse(value).get("volume")
+        {
+            guest
+                .config
+                .current
+                .retain(|name, unused| !(qemu_options::is(name, "unused") && unused == volume));
+        }
+    }
+    guest.config.cleanup_pending();
+    for volid in freed {
+        let guest = world.guests.find(Kind::Lxc, node, vmid)?;
+        if guest
+            .config
+            .snapshots
+            .values()
+            .any(|snap| uses(snap, &volid))
+        {
+            return Err(Failure::die(format!(
+                "volume '{volid}' is still in use (snapshot?)"
+            )));
+        }
+        world.storages.free(node, &volid)?;
+    }
+    Ok(())
+}
+
+/// Makes pending changes current: what a start does.
+pub(crate) fn apply_pending(world: &mut World, node: &str, vmid: u32) -> Result<(), Failure> {
+    let guest = world.guests.find_mut(Kind::Lxc, node, vmid)?;
+    for option in std::mem::take(&mut guest.config.pending_delete).into_keys() {
+        guest.config.remove(&option);
+    }
+    for (option, value) in std::mem::take(&mut guest.config.pending) {
+        guest.config.set(&option, value);
+    }
+    Ok(())
+}
+
+/// A mount point with its size written out.
+pub(crate) fn sized(value: &str, volid: &str, bytes: u64) -> String {
+    let mut values = MOUNT.parse(value);
+    values.insert("volume".to_owned(), volid.to_owned());
+    values.insert("size".to_owned(), crate::guest::size::print(bytes));
+    print_mount(&values)
+}

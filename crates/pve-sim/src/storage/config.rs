@@ -1,0 +1,223 @@
+//! `/storage`: the cluster's storage configuration.
+
+use std::fmt::Write as _;
+
+use serde_json::{Map, Value, json};
+use sha1::{Digest, Sha1};
+
+use super::{Definition, Kind, Storage, Storages};
+use crate::call::{Call, Reply};
+use crate::failure::Failure;
+use crate::params::{Params, split_list};
+
+/// Bytes of a storage somebody adds without there being a disk to measure.
+const DEFAULT_CAPACITY: u64 = 100 << 30;
+
+/// The digest of `storage.cfg`.
+fn digest(storages: &Storages) -> String {
+    let mut text = String::new();
+    for storage in storages.iter() {
+        let _ = writeln!(text, "{}: {}", storage.def.kind.name(), storage.def.id);
+        let content: Vec<&str> = storage.def.content.iter().map(String::as_str).collect();
+        let _ = writeln!(text, "\tcontent {}", content.join(","));
+        for (key, value) in &storage.def.options {
+            let _ = writeln!(text, "\t{key} {value}");
+        }
+        let _ = writeln!(text, "\t{:?} {:?}", storage.def.nodes, storage.def.disabled);
+    }
+    Sha1::digest(text.as_bytes())
+        .iter()
+        .fold(String::new(), |mut out, byte| {
+            let _ = write!(out, "{byte:02x}");
+            out
+        })
+}
+
+fn row(storage: &Storage, digest: &str) -> Value {
+    let def = &storage.def;
+    let mut row = Map::new();
+    row.insert("storage".to_owned(), json!(def.id));
+    row.insert("type".to_owned(), json!(def.kind.name()));
+    row.insert("digest".to_owned(), json!(digest));
+    let content: Vec<&str> = def.content.iter().map(String::as_str).collect();
+    row.insert("content".to_owned(), json!(content.join(",")));
+    if !def.nodes.is_empty() {
+        let nodes: Vec<&str> = def.nodes.iter().map(String::as_str).collect();
+        row.insert("nodes".to_owned(), json!(nodes.join(",")));
+    }
+    if def.shared && def.kind.shared_by_nature() && def.kind.is_file() {
+        row.insert("path".to_owned(), json!(def.root()));
+    } else if def.shared && !def.kind.shared_by_nature() {
+        row.insert("shared".to_owned(), json!(1));
+    }
+    if def.disabled {
+        row.insert("disable".to_owned(), json!(1));
+    }
+    for (key, value) in &def.options {
+        if key != "password" && key != "keyring" {
+            let flag = matches!(key.as_str(), "sparse" | "krbd" | "mkdir" | "saferemove");
+            row.insert(
+                key.clone(),
+                if flag {
+                    json!(u8::from(value == "1"))
+                } else {
+                    json!(value)
+                },
+            );
+        }
+    }
+    Value::Object(row)
+}
+
+/// Whether the caller may know of a storage.
+pub(crate) fn visible(call: &Call<'_>, id: &str) -> bool {
+    let path = format!("/storage/{id}");
+    [
+        "Datastore.Audit",
+        "Datastore.AllocateSpace",
+        "Datastore.Allocate",
+    ]
+    .iter()
+    .any(|privilege| call.may(&path, privilege))
+}
+
+/// `GET /storage`
+pub(crate) fn list(call: &mut Call<'_>) -> Result<Reply, Failure> {
+    let wanted = call.params.get("type");
+    let digest = digest(&call.world.storages);
+    let rows: Vec<Value> = call
+        .world
+        .storages
+        .iter()
+        .filter(|storage| wanted.is_none_or(|kind| storage.def.kind.name() == kind))
+        .filter(|storage| visible(call, &storage.def.id))
+        .map(|storage| row(storage, &digest))
+        .collect();
+    Ok(Reply::Data(Value::Array(rows)))
+}
+
+/// `GET /storage/{storage}`
+pub(crate) fn show(call: &mut Call<'_>) -> Result<Reply, Failure> {
+    let storage = call.world.storages.get(call.params.text("storage"))?;
+    Ok(Reply::Data(row(storage, &digest(&call.world.storages))))
+}
+
+/// `POST /storage`
+pub(crate) fn create(call: &mut Call<'_>) -> Result<Reply, Failure> {
+    let params = call.params.clone();
+    let id = params.text("storage").to_owned();
+    let name = params.text("type").to_owned();
+    if call.world.storages.get(&id).is_ok() {
+        return Err(Failure::die(format!(
+            "create storage failed: storage ID '{id}' already defined"
+        )));
+    }
+    let kind = Kind::parse(&name).ok_or_else(|| {
+        Failure::die(format!(
+            "create storage failed: storage type '{name}' is not simulated (dir, nfs, cifs, lvm, lvmthin, zfspool and rbd are)"
+        ))
+    })?;
+    for required in required(kind) {
+        if !params.has(required) {
+            return Err(Failure::param(
+                *required,
+                "property is missing and it is not optional",
+            ));
+        }
+    }
+    // A directory shares the disk of the node it is on.
+    let capacity = match (kind, call.world.storages.get("local")) {
+        (Kind::Dir, Ok(local)) => local.def.capacity,
+        _ => DEFAULT_CAPACITY,
+    };
+    let default: &[&str] = if kind == Kind::ZfsPool {
+        &["images", "rootdir"]
+    } else {
+        &["images"]
+    };
+    let mut def = Definition::new(&id, kind, default, capacity);
+    apply(&mut def, &params)?;
+    call.world.storages.insert(Storage::new(def));
+    Ok(Reply::Data(json!({ "storage": id, "type": name })))
+}
+
+fn required(kind: Kind) -> &'static [&'static str] {
+    match kind {
+        Kind::Dir => &["path"],
+        Kind::Nfs => &["server", "export"],
+        Kind::Cifs => &["server", "share"],
+        Kind::Lvm => &["vgname"],
+        Kind::LvmThin => &["vgname", "thinpool"],
+        Kind::ZfsPool => &["pool"],
+        Kind::Rbd => &[],
+    }
+}
+
+fn apply(def: &mut Definition, params: &Params) -> Result<(), Failure> {
+    for (name, value) in params.iter() {
+        match name {
+            "storage" | "type" | "digest" | "delete" => {}
+            "content" => {
+                let known = def.kind.contents();
+                let list = split_list(value);
+                if let Some(bad) = list.iter().find(|content| !known.contains(content)) {
+                    return Err(Failure::die(format!(
+                        "create storage failed: storage does not support content type '{bad}'"
+                    )));
+                }
+                def.content = list.into_iter().map(str::to_owned).collect();
+            }
+            "nodes" => {
+                def.nodes = split_list(value).into_iter().map(str::to_owned).collect();
+            }
+            "disable" => def.disabled = value == "1",
+            "shared" => def.shared = value == "1" || def.kind.shared_by_nature(),
+            _ => {
+                def.options.insert(name.to_owned(), value.to_owned());
+            }
+        }
+    }
+    Ok(())
+}
+
+/// `PUT /storage/{storage}`
+pub(crate) fn update(call: &mut Call<'_>) -> Result<Reply, Failure> {
+    let params = call.params.clone();
+    let id = params.text("storage").to_owned();
+    let seen = params
+        .get("digest")
+        .is_some_and(|seen| seen != digest(&call.world.storages));
+    if seen {
+        return Err(Failure::die(
+            "detected modified configuration - file changed by other user? Try again.",
+        ));
+    }
+    let def = call.world.storages.definition_mut(&id)?;
+    let mut changed = def.clone();
+    for option in split_list(params.text("delete")) {
+        match option {
+            "nodes" => changed.nodes.clear(),
+            "disable" => changed.disabled = false,
+            "shared" => changed.shared = changed.kind.shared_by_nature(),
+            other => {
+                changed.options.remove(other);
+            }
+        }
+    }
+    apply(&mut changed, &params)?;
+    let kind = changed.kind.name();
+    *def = changed;
+    Ok(Reply::Data(json!({ "storage": id, "type": kind })))
+}
+
+/// `DELETE /storage/{storage}`
+pub(crate) fn remove(call: &mut Call<'_>) -> Result<Reply, Failure> {
+    let id = call.params.text("storage").to_owned();
+    let failed = |error: String| Failure::die(format!("delete storage failed: {error}"));
+    call.world
+        .storages
+        .get(&id)
+        .map_err(|error| failed(error.to_string()))?;
+    call.world.storages.remove(&id);
+    Ok(Reply::null())
+}

@@ -1,0 +1,229 @@
+//! Files that come from outside: uploads, and downloads from this very machine.
+//!
+//! A simulator must not reach into the world: `download-url` really fetches, but only over plain HTTP
+//! from loopback addresses. Everything else fails the way an unreachable host does.
+
+use std::fmt::Write as _;
+use std::net::IpAddr;
+
+use bytes::{Bytes, BytesMut};
+use http_body_util::{BodyExt as _, Empty};
+use hyper_util::client::legacy::Client;
+use hyper_util::rt::TokioExecutor;
+use sha1::Sha1;
+use sha2::{Digest, Sha224, Sha256, Sha384, Sha512};
+
+use super::name::extension_fits;
+use super::{Content, Volume};
+use crate::call::{Call, Reply, Upload};
+use crate::clock::calendar;
+use crate::failure::Failure;
+use crate::guest::image::GENERIC;
+use crate::latency::Step;
+use crate::task::Worker;
+
+/// Contents larger than this are counted, not kept.
+const KEEP: usize = 64 << 20;
+
+fn content_of(text: &str) -> Content {
+    match text {
+        "vztmpl" => Content::VzTmpl,
+        "import" => Content::Import,
+        _ => Content::Iso,
+    }
+}
+
+/// A file name without directories and odd characters.
+fn tidy(name: &str) -> String {
+    let base = name.rsplit(['/', '\\']).next().unwrap_or_default();
+    base.chars()
+        .map(|c| {
+            if c.is_ascii_alphanumeric() || "-_.".contains(c) {
+                c
+            } else {
+                '_'
+            }
+        })
+        .collect()
+}
+
+/// The file name, once it and the storage are found fit for the content.
+fn check(call: &Call<'_>, node: &str) -> Result<(String, Content, String), Failure> {
+    let id = call.params.text("storage").to_owned();
+    let kind = call.params.text("content");
+    let content = content_of(kind);
+    let storage = call.world.storages.enabled(&id, node)?;
+    if !storage.def.kind.is_file() {
+        return Err(Failure::die(format!(
+            "can't upload to storage type '{}'",
+            storage.def.kind.name()
+        )));
+    }
+    let file = tidy(call.params.text("filename"));
+    if !extension_fits(content, &file) {
+        return Err(Failure::param("filename", "wrong file extension"));
+    }
+    if !storage.def.holds(kind) {
+        return Err(Failure::die(format!(
+            "storage '{id}' is not configured for content-type '{kind}'"
+        )));
+    }
+    Ok((id, content, file))
+}
+
+/// `POST …/upload`
+pub(crate) fn upload(call: &mut Call<'_>) -> Result<Reply, Failure> {
+    let node = call.node();
+    let (id, content, file) = check(call, &node)?;
+    let expected = call.params.get("checksum").map(str::to_ascii_lowercase);
+    let upload = call
+        .upload
+        .take()
+        .ok_or_else(|| Failure::die("missing temporary file name"))?;
+    let target = call
+        .world
+        .storages
+        .path(&format!("{id}:{}/{file}", content.name()))?;
+    let temporary = format!("/var/tmp/pveupload-{}", call.world.uuid().replace('-', ""));
+    Ok(call.task("imgcopy", "", move |worker| async move {
+        worker.log(format!("starting file import from: {temporary}"));
+        worker.log(format!("target node: {}", worker.node()));
+        worker.log(format!("target file: {target}"));
+        worker.log(format!("file size is: {}", upload.size));
+        verify(&worker, expected.as_deref(), upload.checksum.as_deref())?;
+        worker.log(format!("command: cp -- {temporary} {target}"));
+        worker.take(Step::StoreFile).await?;
+        store(&worker, &id, content, &file, upload)?;
+        worker.log("finished file import successfully");
+        Ok(())
+    }))
+}
+
+fn verify(worker: &Worker, expected: Option<&str>, got: Option<&str>) -> Result<(), Failure> {
+    let Some(expected) = expected else {
+        return Ok(());
+    };
+    let got = got.unwrap_or_default();
+    worker.log("calculating checksum...");
+    if expected == got {
+        worker.log("OK, checksum verified");
+        Ok(())
+    } else {
+        Err(Failure::die(format!(
+            "checksum mismatch: got '{got}' != expect '{expected}'"
+        )))
+    }
+}
+
+fn store(
+    worker: &Worker,
+    id: &str,
+    content: Content,
+    file: &str,
+    upload: Upload,
+) -> Result<(), Failure> {
+    let node = worker.node().to_owned();
+    worker.world(|world| {
+        let mut volume = Volume::file(content, file, upload.size, world.now());
+        volume.data = upload.content;
+        if content == Content::Import {
+            volume.image = Some(GENERIC.to_owned());
+        }
+        world.storages.put_file(id, &node, content, file, volume)
+    })?;
+    Ok(())
+}
+
+/// `POST …/download-url`
+pub(crate) fn download(call: &mut Call<'_>) -> Result<Reply, Failure> {
+    let node = call.node();
+    let (id, content, file) = check(call, &node)?;
+    let url = call.params.text("url").to_owned();
+    let expected = call.params.get("checksum").map(str::to_ascii_lowercase);
+    let algorithm = call.params.get("checksum-algorithm").map(str::to_owned);
+    let target = call
+        .world
+        .storages
+        .path(&format!("{id}:{}/{file}", content.name()))?;
+    let name = file.clone();
+    Ok(call.task("download", name, move |worker| async move {
+        worker.log(format!("downloading {url} to {target}"));
+        let at = worker.world(|world| calendar(world.now()));
+        worker.log(format!(
+            "--{:04}-{:02}-{:02} {:02}:{:02}:{:02}--  {url}",
+            at.year, at.month, at.day, at.hour, at.minute, at.second
+        ));
+        let bytes = fetch(&url)
+            .await
+            .map_err(|error| Failure::die(format!("download failed: {error}")))?;
+        let got = algorithm
+            .as_deref()
+            .map(|algorithm| checksum(algorithm, &bytes));
+        verify(&worker, expected.as_deref(), got.as_deref())?;
+        worker.take(Step::StoreFile).await?;
+        let size = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
+        let kept = (bytes.len() <= KEEP).then_some(bytes);
+        let upload = Upload {
+            filename: file.clone(),
+            size,
+            checksum: None,
+            content: kept,
+        };
+        store(&worker, &id, content, &file, upload)?;
+        worker.log(format!("download of '{url}' to '{target}' finished"));
+        Ok(())
+    }))
+}
+
+fn checksum(algorithm: &str, bytes: &[u8]) -> String {
+    let digest: Vec<u8> = match algorithm {
+        "sha1" => Sha1::digest(bytes).to_vec(),
+        "sha224" => Sha224::digest(bytes).to_vec(),
+        "sha256" => Sha256::digest(bytes).to_vec(),
+        "sha384" => Sha384::digest(bytes).to_vec(),
+        _ => Sha512::digest(bytes).to_vec(),
+    };
+    digest.iter().fold(String::new(), |mut out, byte| {
+        let _ = write!(out, "{byte:02x}");
+        out
+    })
+}
+
+/// Fetches a file from this machine; the error is in the words of the tool PVE uses.
+async fn fetch(url: &str) -> Result<Bytes, String> {
+    let uri: http::Uri = url
+        .parse()
+        .map_err(|_| format!("{url}: Unsupported scheme."))?;
+    let host = uri
+        .host()
+        .unwrap_or_default()
+        .trim_matches(['[', ']'])
+        .to_owned();
+    let port = uri.port_u16().unwrap_or(80);
+    let local = host == "localhost" || host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback());
+    if uri.scheme_str() != Some("http") || !local {
+        return Err(format!(
+            "Resolving {host}... failed: Temporary failure in name resolution. (the simulator fetches only over http from loopback addresses)"
+        ));
+    }
+    let refused = format!("Connecting to {host}:{port}... failed: Connection refused.");
+    let client = Client::builder(TokioExecutor::new()).build_http::<Empty<Bytes>>();
+    let response = client.get(uri).await.map_err(|_| refused)?;
+    let status = response.status();
+    if !status.is_success() {
+        return Err(format!(
+            "ERROR {}: {}.",
+            status.as_u16(),
+            status.canonical_reason().unwrap_or_default()
+        ));
+    }
+    let mut body = response.into_body();
+    let mut bytes = BytesMut::new();
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|_| "Read error in body.".to_owned())?;
+        if let Ok(data) = frame.into_data() {
+            bytes.extend_from_slice(&data);
+        }
+    }
+    Ok(bytes.freeze())
+}
