@@ -1,0 +1,70 @@
+//! `/access/ticket`: how a user gets in.
+
+use serde_json::{Value, json};
+
+use crate::access::{Access, Caller};
+use crate::call::{Call, Reply};
+use crate::failure::Failure;
+use crate::permission::Perm;
+use crate::route::{Route, get, post};
+use crate::schema::{flag, format, text};
+
+pub(super) fn routes() -> Vec<Route> {
+    vec![
+        get("/access/ticket", |_| Ok(Reply::null())).perm(Perm::World),
+        post("/access/ticket", create)
+            .perm(Perm::World)
+            .without_quorum()
+            .no_token()
+            .params([
+                text("username").max_len(64),
+                text("password"),
+                text("realm").format(format::REALM).max_len(32).optional(),
+                text("otp").optional(),
+                text("path").max_len(64).optional(),
+                text("privs").max_len(64).optional(),
+                text("tfa-challenge").optional(),
+                flag("new-format"),
+            ]),
+    ]
+}
+
+fn create(call: &mut Call<'_>) -> Result<Reply, Failure> {
+    let params = &call.params;
+    let mut user = params.text("username").to_owned();
+    if let Some(realm) = params.get("realm") {
+        user = format!("{user}@{realm}");
+    }
+    let now = call.world.now();
+    let access = &call.world.access;
+    access.login(&user, params.text("password"), now)?;
+    let data = json!({
+        "username": user,
+        "ticket": access.key.ticket(&user, now),
+        "CSRFPreventionToken": access.key.csrf(&user, now),
+        "cap": capabilities(access, &Caller::user_id(&user)),
+        "clustername": call.world.name,
+    });
+    Ok(data.into())
+}
+
+/// What the user may do, as the web interface wants to know it.
+fn capabilities(access: &Access, caller: &Caller) -> Value {
+    let areas: [(&str, &str, &[&str]); 7] = [
+        ("dc", "/", &["Sys.", "SDN."]),
+        ("vms", "/vms", &["VM.", "Permissions."]),
+        ("storage", "/storage", &["Datastore.", "Permissions."]),
+        ("access", "/access", &["User.", "Group.", "Permissions."]),
+        ("nodes", "/nodes", &["Sys.", "Permissions."]),
+        ("sdn", "/sdn", &["SDN.", "Permissions."]),
+        ("mapping", "/mapping", &["Mapping.", "Permissions."]),
+    ];
+    let mut caps = serde_json::Map::new();
+    for (area, path, prefixes) in areas {
+        let mut rights = access.rights(caller, path);
+        rights.retain(|name, _| prefixes.iter().any(|prefix| name.starts_with(prefix)));
+        let rights: Value = rights.into_keys().map(|name| (name, json!(1))).collect();
+        caps.insert(area.to_owned(), rights);
+    }
+    Value::Object(caps)
+}
