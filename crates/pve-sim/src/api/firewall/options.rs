@@ -1,0 +1,86 @@
+//! Options of a firewall.
+
+use serde_json::{Map, Value, json};
+
+use super::{CHANGE, Paths, READ, place};
+use crate::call::{Call, Reply};
+use crate::failure::Failure;
+use crate::route::{Route, get, put};
+use crate::schema::{choice, digest, flag, format, int, text};
+
+const POLICIES: &[&str] = &["ACCEPT", "REJECT", "DROP"];
+const LEVELS: &[&str] = &[
+    "emerg", "alert", "crit", "err", "warning", "notice", "info", "debug", "nolog",
+];
+
+pub(super) fn routes(paths: &Paths) -> Vec<Route> {
+    let mut params = vec![
+        text("delete").format(format::CONFIG_ID_LIST).optional(),
+        digest(),
+    ];
+    let policies = ["policy_in", "policy_out"].map(|name| choice(name, POLICIES).optional());
+    let levels = ["log_level_in", "log_level_out"].map(|name| choice(name, LEVELS).optional());
+    if paths.options.starts_with("/cluster") {
+        params.push(int("enable").min(0).optional());
+        params.push(flag("ebtables"));
+        params.push(text("log_ratelimit").optional());
+        params.push(choice("policy_forward", &["ACCEPT", "DROP"]).optional());
+        params.extend(policies);
+    } else if paths.options.contains("{vmid}") {
+        params.extend(["enable", "dhcp", "ipfilter", "macfilter", "ndp", "radv"].map(flag));
+        params.extend(policies);
+        params.extend(levels);
+    } else {
+        params.extend(
+            [
+                "enable",
+                "ndp",
+                "nftables",
+                "nosmurfs",
+                "tcpflags",
+                "protection_synflood",
+            ]
+            .map(flag),
+        );
+        params.push(int("nf_conntrack_max").min(32_768).optional());
+        params.push(
+            int("nf_conntrack_tcp_timeout_established")
+                .min(7875)
+                .optional(),
+        );
+        params.extend(levels);
+        params.push(choice("log_level_forward", LEVELS).optional());
+        params.push(flag("log_nf_conntrack"));
+    }
+    vec![
+        get(paths.options, read).perm(READ),
+        put(paths.options, update).perm(CHANGE).params(params),
+    ]
+}
+
+fn read(call: &mut Call<'_>) -> Result<Reply, Failure> {
+    let options = place(call)?.file(call.world).options;
+    let mut map: Map<String, Value> = options
+        .iter()
+        .map(|(name, value)| match value.parse::<u64>() {
+            Ok(number) => (name.clone(), json!(number)),
+            Err(_) => (name.clone(), json!(value)),
+        })
+        .collect();
+    map.insert("digest".into(), json!(crate::digest::of(&options)));
+    Ok(Value::Object(map).into())
+}
+
+fn update(call: &mut Call<'_>) -> Result<Reply, Failure> {
+    let params = call.params.clone();
+    let options = &mut place(call)?.file_mut(call.world).options;
+    crate::digest::check(params.get("digest"), options)?;
+    for name in params.list("delete") {
+        options.remove(name);
+    }
+    let skip = ["node", "vmid", "digest", "delete"];
+    for (name, value) in params.iter().filter(|(name, _)| !skip.contains(name)) {
+        options.insert(name.to_owned(), value.to_owned());
+    }
+    Ok(Reply::null())
+}
