@@ -1,0 +1,103 @@
+//! What runs on the nodes by itself: the statistics daemon and the HA manager; and what happens to
+//! nodes from outside: power, fencing, broken networks.
+
+use std::sync::Weak;
+use std::time::Duration;
+
+use crate::access::Caller;
+use crate::cluster::{Cluster, Inner};
+use crate::params::Params;
+use crate::task::Task;
+use crate::{guest, ha, resources};
+
+/// How long a node takes to boot again after its watchdog has reset it.
+const REBOOT: Duration = Duration::from_mins(2);
+
+/// Reports and manages until the cluster is gone.
+pub(crate) async fn run(cluster: Weak<Inner>) {
+    loop {
+        tokio::time::sleep(resources::INTERVAL).await;
+        let Some(cluster) = Cluster::from_weak(&cluster) else {
+            return;
+        };
+        cluster.world(resources::report);
+        ha::round(&cluster);
+    }
+}
+
+impl Cluster {
+    /// A node loses its power: its guests and workers are gone at once.
+    pub fn kill_node(&self, node: &str) {
+        self.world(|world| {
+            if let Some(it) = world.nodes.get_mut(node) {
+                it.up = false;
+            }
+            world.guests.power_loss(node);
+        });
+        self.kill_tasks_of(node);
+    }
+
+    /// A node is switched on again; guests that start with their node do.
+    pub fn revive_node(&self, node: &str) {
+        self.world(|world| {
+            let now = world.now();
+            let Some(it) = world.nodes.get_mut(node).filter(|it| !it.up) else {
+                return;
+            };
+            it.up = true;
+            it.started = now;
+            let starting: Vec<(u32, guest::Kind)> = world
+                .guests
+                .on_node(node)
+                .filter(|guest| guest.config.get("onboot") == Some("1") && !guest.is_template())
+                .filter(|guest| !world.ha.managed(guest.vmid))
+                .map(|guest| (guest.vmid, guest.kind))
+                .collect();
+            let caller = Caller::user_id("root@pam");
+            for (vmid, kind) in starting {
+                let task: Task = match kind {
+                    guest::Kind::Qemu => {
+                        guest::power::start_task(node, vmid, &caller, Params::new())
+                    }
+                    guest::Kind::Lxc => guest::lxc::power::start_task(node, vmid, &caller),
+                };
+                self.start_in(world, task);
+            }
+        });
+    }
+
+    /// A node without quorum is reset by its watchdog and comes up again.
+    pub(crate) fn fence_node(&self, node: &str) {
+        self.kill_node(node);
+        let cluster = self.clone();
+        let node = node.to_owned();
+        self.tracker().spawn(async move {
+            tokio::time::sleep(REBOOT).await;
+            cluster.revive_node(&node);
+        });
+    }
+
+    /// Splits the cluster's network: nodes reach only those of their own part. Nodes that are not
+    /// named form a part together.
+    pub fn partition(&self, parts: &[Vec<String>]) {
+        self.world(|world| {
+            world.parts.clear();
+            for (number, part) in (1..).zip(parts) {
+                for node in part {
+                    world.parts.insert(node.clone(), number);
+                }
+            }
+        });
+    }
+
+    /// Cuts every node off from every other, so that none has quorum.
+    pub fn lose_quorum(&self) {
+        let alone: Vec<Vec<String>> = self.nodes().into_iter().map(|node| vec![node]).collect();
+        self.partition(&alone);
+    }
+
+    /// Makes the network whole again.
+    pub fn heal(&self) {
+        self.partition(&[]);
+    }
+}
