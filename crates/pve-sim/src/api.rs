@@ -1,7 +1,14 @@
 //! The endpoints that are not about guests or storages.
 
+mod access;
+mod cluster;
+mod firewall;
+mod ha;
+mod mapping;
+mod node;
+mod pools;
+mod sdn;
 mod task;
-mod ticket;
 mod version;
 
 use crate::release::Release;
@@ -12,8 +19,15 @@ use crate::{guest, storage};
 pub(crate) fn routes(release: Release) -> Vec<Route> {
     let mut routes = Vec::new();
     routes.extend(version::routes());
-    routes.extend(ticket::routes());
+    routes.extend(access::routes(release));
+    routes.extend(cluster::routes(release));
     routes.extend(task::routes(release));
+    routes.extend(node::routes());
+    routes.extend(pools::routes());
+    routes.extend(firewall::routes(release));
+    routes.extend(ha::routes(release));
+    routes.extend(sdn::routes());
+    routes.extend(mapping::routes());
     routes.extend(guest::routes(release));
     routes.extend(storage::routes(release));
     routes

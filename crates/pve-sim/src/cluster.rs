@@ -5,7 +5,8 @@
 //! talks to: the API of one node as a tower service.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use tokio::sync::{Notify, Semaphore};
 use tokio_util::task::TaskTracker;
@@ -28,7 +29,7 @@ pub struct Cluster {
     inner: Arc<Inner>,
 }
 
-struct Inner {
+pub(crate) struct Inner {
     world: Mutex<World>,
     table: Table,
     locks: Locks,
@@ -37,6 +38,7 @@ struct Inner {
     task_ended: Notify,
     processes: BTreeMap<String, Processes>,
     control: Control,
+    serving: AtomicBool,
 }
 
 /// The processes of a node that answer calls.
@@ -65,6 +67,7 @@ impl Cluster {
             task_ended: Notify::new(),
             processes: processes.collect(),
             control: Control::new(seed),
+            serving: AtomicBool::new(false),
             world: Mutex::new(world),
         };
         Self {
@@ -106,6 +109,20 @@ impl Cluster {
     /// Faults, counters and other things tests do from outside.
     pub fn control(&self) -> &Control {
         &self.inner.control
+    }
+
+    /// Starts what runs on the nodes by itself, with the first request: there is a runtime then.
+    pub(crate) fn start_services(&self) {
+        if !self.inner.serving.swap(true, Ordering::Relaxed) {
+            self.world(crate::resources::report);
+            self.inner
+                .tracker
+                .spawn(crate::service::run(Arc::downgrade(&self.inner)));
+        }
+    }
+
+    pub(crate) fn from_weak(inner: &Weak<Inner>) -> Option<Self> {
+        inner.upgrade().map(|inner| Self { inner })
     }
 
     pub(crate) fn table(&self) -> &Table {

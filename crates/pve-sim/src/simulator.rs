@@ -2,14 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use crate::clock::{Clock, DEFAULT_EPOCH};
+use crate::clock::{Clock, DEFAULT_EPOCH, HOST_UPTIME};
 use crate::cluster::Cluster;
 use crate::latency::Latency;
 use crate::node::Node;
 use crate::release::Release;
 use crate::world::World;
-
-const GIB: u64 = 1 << 30;
 
 /// One or several simulated PVE clusters; clones are the same simulation.
 #[derive(Clone)]
@@ -104,7 +102,7 @@ impl Builder {
         for id in 1..=3 {
             world
                 .nodes
-                .insert(format!("pve{id}"), default_node(id, &clock));
+                .insert(format!("pve{id}"), Node::new(id, clock.now() - HOST_UPTIME));
         }
         world.latency = self.latency;
         world.slow_refusals = self.slow_refusals;
@@ -115,20 +113,5 @@ impl Builder {
         Simulator {
             clusters: BTreeMap::from([("pve".to_owned(), cluster)]),
         }
-    }
-}
-
-fn default_node(id: u32, clock: &Clock) -> Node {
-    Node {
-        id,
-        ip: format!("10.0.0.{id}"),
-        sockets: 2,
-        cores: 16,
-        cpus: 32,
-        numa_cells: 2,
-        memory: 128 * GIB,
-        disk: 100 * GIB,
-        up: true,
-        started: clock.now() - crate::clock::HOST_UPTIME,
     }
 }

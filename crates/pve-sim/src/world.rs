@@ -14,11 +14,16 @@ use crate::access::Access;
 use crate::access::ticket::Key;
 use crate::clock::Clock;
 use crate::failure::Failure;
+use crate::firewall::Firewall;
 use crate::guest::Guests;
+use crate::ha::Ha;
 use crate::journal::Journal;
 use crate::latency::{Latency, Step};
+use crate::mapping::Mappings;
 use crate::node::Node;
 use crate::release::Release;
+use crate::resources::Reports;
+use crate::sdn::Sdn;
 use crate::storage::Storages;
 use crate::task::Tasks;
 
@@ -37,6 +42,17 @@ pub struct World {
     pub(crate) storages: Storages,
     pub(crate) tasks: Tasks,
     pub(crate) journal: Journal,
+    #[serde(default)]
+    pub(crate) ha: Ha,
+    #[serde(default)]
+    pub(crate) firewall: Firewall,
+    #[serde(default)]
+    pub(crate) sdn: Sdn,
+    #[serde(default)]
+    pub(crate) mappings: Mappings,
+    /// What the nodes last reported.
+    #[serde(skip)]
+    pub(crate) reports: Reports,
     /// Which part of the network a node is in, while it is split.
     #[serde(skip)]
     pub(crate) parts: BTreeMap<String, u32>,
@@ -74,6 +90,11 @@ impl World {
             storages: Storages::default(),
             tasks: Tasks::default(),
             journal: Journal::default(),
+            ha: Ha::default(),
+            firewall: Firewall::default(),
+            sdn: Sdn::default(),
+            mappings: Mappings::default(),
+            reports: Reports::default(),
             parts: BTreeMap::new(),
             clock,
             rng,

@@ -78,6 +78,7 @@ impl Endpoint {
         B::Error: Into<BoxError>,
     {
         let started = Instant::now();
+        self.cluster.start_services();
         let (parts, body) = request.into_parts();
         if parts.uri.path().starts_with("/sim/") {
             return Ok(crate::control::http::answer(self, &parts, body).await);
@@ -136,11 +137,11 @@ impl Endpoint {
             .as_ref()
             .is_some_and(|(route, _)| matches!(route.perm, Perm::World));
         let is_upload = found.as_ref().is_some_and(|(route, _)| route.upload);
-        let caller = if open {
+        let credentials = credentials(parts);
+        let caller = if open && credentials.api_token.is_none() {
             Caller::nobody()
         } else {
             let changes = method != Method::GET && !is_upload;
-            let credentials = credentials(parts);
             self.cluster.world(|world| {
                 world
                     .access
@@ -187,8 +188,8 @@ impl Endpoint {
     ) -> Result<Content, Stop> {
         if !route.token && caller.is_token() {
             let path = route.path;
-            let text = format!("URI '{path}' not available with API token, need proper ticket.");
-            return Err(Failure::forbidden(text).into());
+            let text = format!("URI '{path}' not available with API token, need proper ticket.\n");
+            return Err(Failure::denied(text).into());
         }
         let target = if route.on_node && params.text("node") != "localhost" {
             params.text("node").to_owned()

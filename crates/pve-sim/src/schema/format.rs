@@ -336,3 +336,16 @@ fn privileges(value: &str, release: Release) -> Result<(), String> {
         })
     })
 }
+
+/// `mac-prefix`
+pub(crate) const MAC_PREFIX: Format = Format::One(mac_prefix);
+
+fn mac_prefix(value: &str) -> Result<(), String> {
+    let parts: Vec<_> = value.split(':').collect();
+    let ok = (1..=3).contains(&parts.len())
+        && parts
+            .iter()
+            .all(|part| part.len() == 2 && part.bytes().all(|b| b.is_ascii_hexdigit()))
+        && u8::from_str_radix(parts[0], 16).is_ok_and(|first| first & 1 == 0);
+    not_valid(ok, "unicast MAC address prefix")
+}

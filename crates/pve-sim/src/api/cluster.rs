@@ -1,0 +1,139 @@
+//! `/cluster` itself: resources, status, free ids, datacenter options, the log.
+
+mod options;
+
+use serde_json::{Value, json};
+
+use crate::call::{Call, Reply};
+use crate::failure::Failure;
+use crate::permission::{Perm, all};
+use crate::release::Release;
+use crate::resources;
+use crate::route::{Route, get};
+use crate::schema::{choice, int, vmid};
+
+pub(super) fn routes(release: Release) -> Vec<Route> {
+    let mut routes = vec![
+        get("/cluster", |_| {
+            let names = [
+                "acme",
+                "backup",
+                "backup-info",
+                "bulk-action",
+                "ceph",
+                "config",
+                "firewall",
+                "ha",
+                "jobs",
+                "log",
+                "mapping",
+                "metrics",
+                "notifications",
+                "nextid",
+                "options",
+                "qemu",
+                "replication",
+                "resources",
+                "status",
+                "tasks",
+                "sdn",
+            ];
+            Ok(names
+                .map(|name| json!({ "name": name }))
+                .into_iter()
+                .collect::<Value>()
+                .into())
+        })
+        .perm(Perm::User),
+        get("/cluster/resources", |call| {
+            let kind = call.params.get("type");
+            Ok(Reply::Json(resources::list(call.world, call.caller, kind)))
+        })
+        .perm(Perm::User)
+        .params([choice("type", &["vm", "storage", "node", "sdn"]).optional()]),
+        get("/cluster/status", status)
+            .perm(all("/", &["Sys.Audit"]))
+            .protected(),
+        get("/cluster/nextid", nextid)
+            .perm(Perm::User)
+            .params([vmid("vmid").optional()]),
+        get("/cluster/log", log)
+            .perm(Perm::User)
+            .params([int("max").min(1).optional()]),
+        get("/cluster/config/nodes", config_nodes).perm(all("/", &["Sys.Audit"])),
+        get("/cluster/replication", |_| Ok(json!([]).into())).perm(Perm::User),
+        get("/cluster/backup-info/not-backed-up", |_| {
+            Ok(json!([]).into())
+        })
+        .perm(all("/", &["Sys.Audit"])),
+    ];
+    routes.extend(options::routes(release));
+    routes
+}
+
+fn status(call: &mut Call<'_>) -> Result<Reply, Failure> {
+    let (world, entry) = (&*call.world, call.entry);
+    let mut rows = Vec::new();
+    if world.nodes.len() > 1 {
+        rows.push(json!({
+            "type": "cluster", "id": "cluster", "name": world.name, "nodes": world.nodes.len(),
+            "quorate": u8::from(world.quorate(entry)), "version": world.nodes.len(),
+        }));
+    }
+    let alone = world.nodes.len() == 1;
+    for (name, node) in &world.nodes {
+        rows.push(json!({
+            "type": "node", "id": format!("node/{name}"), "name": name, "ip": node.ip,
+            "nodeid": if alone { 0 } else { node.id }, "level": "",
+            "local": u8::from(name == entry), "online": u8::from(world.reaches(entry, name)),
+        }));
+    }
+    Ok(Value::Array(rows).into())
+}
+
+fn nextid(call: &mut Call<'_>) -> Result<Reply, Failure> {
+    if let Some(vmid) = call.params.vmid("vmid") {
+        return if call.world.guests.exists(vmid) {
+            Err(Failure::param("vmid", format!("VM {vmid} already exists")))
+        } else {
+            Ok(json!(vmid.to_string()).into())
+        };
+    }
+    let (lower, upper) = options::next_id_range(call.world);
+    match (lower..upper).find(|vmid| !call.world.guests.exists(*vmid)) {
+        Some(vmid) => Ok(json!(vmid.to_string()).into()),
+        None => Err(Failure::die(format!(
+            "unable to get any free VMID in range [{lower}, {upper}]"
+        ))),
+    }
+}
+
+fn log(call: &mut Call<'_>) -> Result<Reply, Failure> {
+    let max = usize::try_from(call.params.uint("max").unwrap_or(50)).unwrap_or(usize::MAX);
+    let all = call.may("/", "Sys.Syslog");
+    let entries = call.world.journal.newest();
+    let rows = entries
+        .filter(|entry| all || entry.user.split('!').next() == Some(call.caller.user()))
+        .take(max)
+        .map(|entry| {
+            json!({
+                "uid": entry.uid.to_string(), "id": format!("{}:{}", entry.uid, entry.node),
+                "time": entry.time, "node": entry.node, "user": entry.user, "tag": entry.tag,
+                "pri": entry.pri, "pid": 1000, "msg": entry.msg,
+            })
+        });
+    Ok(rows.collect::<Value>().into())
+}
+
+fn config_nodes(call: &mut Call<'_>) -> Result<Reply, Failure> {
+    if call.world.nodes.len() == 1 {
+        return Ok(json!([]).into());
+    }
+    let rows = call.world.nodes.iter().map(|(name, node)| {
+        json!({
+            "node": name, "name": name, "nodeid": node.id.to_string(), "quorum_votes": "1",
+            "ring0_addr": node.ip,
+        })
+    });
+    Ok(rows.collect::<Value>().into())
+}

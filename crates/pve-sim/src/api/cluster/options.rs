@@ -1,0 +1,168 @@
+//! `/cluster/options`: `datacenter.cfg`.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Map, Value, json};
+
+use crate::call::{Call, Reply};
+use crate::failure::Failure;
+use crate::permission::{Perm, all};
+use crate::release::Release;
+use crate::route::{Route, get, put};
+use crate::schema::{Param, choice, flag, format, int, property, text};
+use crate::world::World;
+
+/// The range of ids that are offered unless the datacenter says otherwise.
+const NEXT_ID: (u32, u32) = (100, 1_000_000);
+
+pub(super) fn routes(release: Release) -> Vec<Route> {
+    vec![
+        get("/cluster/options", read).perm(Perm::Or(vec![all("/", &["Sys.Audit"]), Perm::User])),
+        put("/cluster/options", update)
+            .perm(all("/", &["Sys.Modify"]))
+            .params(params(release)),
+    ]
+}
+
+/// Options that are property strings, and their keys.
+fn properties() -> Vec<(&'static str, property::Format)> {
+    use property::Format;
+    let words = |keys: &[&'static str]| Format::new(keys.iter().map(|key| text(key).optional()));
+    vec![
+        (
+            "bwlimit",
+            words(&["default", "restore", "migration", "clone", "move"]),
+        ),
+        (
+            "crs",
+            words(&["ha", "ha-rebalance-on-start", "ha-auto-rebalance"]),
+        ),
+        ("ha", words(&["shutdown_policy"])),
+        (
+            "migration",
+            Format::new([
+                choice("type", &["secure", "insecure"]),
+                text("network").format(format::CIDR).optional(),
+            ])
+            .default_key("type"),
+        ),
+        (
+            "next-id",
+            Format::new([
+                int("lower").min(100).max(999_999_999).optional(),
+                int("upper").min(100).max(1_000_000_000).optional(),
+            ]),
+        ),
+        (
+            "notify",
+            words(&[
+                "fencing",
+                "package-updates",
+                "replication",
+                "target-fencing",
+            ]),
+        ),
+        ("replication", words(&["type", "network"])),
+        (
+            "tag-style",
+            words(&["shape", "color-map", "ordering", "case-sensitive"]),
+        ),
+        ("u2f", words(&["appid", "origin"])),
+        (
+            "user-tag-access",
+            Format::new([
+                choice("user-allow", &["none", "list", "existing", "free"]).optional(),
+                text("user-allow-list").optional(),
+            ]),
+        ),
+        (
+            "webauthn",
+            words(&["rp", "origin", "id", "allow-subdomains"]),
+        ),
+    ]
+}
+
+fn params(release: Release) -> Vec<Param> {
+    let mut params = vec![
+        text("delete").format(format::CONFIG_ID_LIST).optional(),
+        choice("console", &["applet", "vv", "html5", "xtermjs"]).optional(),
+        text("consent-text").max_len(65_536).optional(),
+        text("description").max_len(65_536).optional(),
+        text("email_from").format(format::EMAIL).optional(),
+        choice("fencing", &["watchdog", "hardware", "both"]).optional(),
+        text("http_proxy")
+            .pattern(|value| value.starts_with("http://"))
+            .optional(),
+        text("keyboard").optional(),
+        text("language").optional(),
+        text("mac_prefix").format(format::MAC_PREFIX).optional(),
+        int("max_workers").min(1).optional(),
+        flag("migration_unsecure"),
+        text("registered-tags").optional(),
+    ];
+    if release.is_9() {
+        params.push(text("location").optional());
+    }
+    for (name, format) in properties() {
+        params.push(text(name).property(&format.shared()).optional());
+    }
+    params
+}
+
+/// Lower bound and upper bound (excluded) of ids that are offered.
+pub(super) fn next_id_range(world: &World) -> (u32, u32) {
+    let Some(text) = world.options.get("next-id") else {
+        return NEXT_ID;
+    };
+    let value = |key: &str| {
+        let mut parts = text.split(',').filter_map(|part| part.split_once('='));
+        parts
+            .find(|(name, _)| *name == key)
+            .and_then(|(_, value)| value.parse().ok())
+    };
+    (
+        value("lower").unwrap_or(NEXT_ID.0),
+        value("upper").unwrap_or(NEXT_ID.1),
+    )
+}
+
+fn read(call: &mut Call<'_>) -> Result<Reply, Failure> {
+    let world = &*call.world;
+    let mut map = Map::new();
+    map.insert("mac_prefix".into(), json!("BC:24:11"));
+    map.insert("description".into(), json!(""));
+    let formats = properties();
+    for (name, value) in &world.options {
+        let format = formats
+            .iter()
+            .find(|(known, _)| known == name)
+            .map(|(_, format)| format);
+        let shown = match format {
+            // Property strings that the web interface reads are given in parts.
+            Some(format) if name != "u2f" && name != "webauthn" => json!(format.parse(value)),
+            _ if name == "registered-tags" => json!(value.split(';').collect::<Vec<_>>()),
+            _ => json!(value),
+        };
+        map.insert(name.clone(), shown);
+    }
+    let mut tags: BTreeSet<&str> = BTreeSet::new();
+    for guest in world.guests.iter() {
+        tags.extend(guest.tags().into_iter().flat_map(|tags| tags.split(';')));
+    }
+    if let Some(registered) = world.options.get("registered-tags") {
+        tags.extend(registered.split(';'));
+    }
+    map.insert("allowed-tags".into(), json!(tags));
+    Ok(Value::Object(map).into())
+}
+
+fn update(call: &mut Call<'_>) -> Result<Reply, Failure> {
+    let params = call.params.clone();
+    for name in params.list("delete") {
+        call.world.options.remove(name);
+    }
+    for (name, value) in params.iter().filter(|(name, _)| *name != "delete") {
+        call.world.options.insert(name.to_owned(), value.to_owned());
+    }
+    Ok(Reply::null())
+}
