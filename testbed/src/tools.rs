@@ -86,6 +86,8 @@ impl Tool {
             .env("PATH", std::env::var_os("PATH").unwrap_or_default())
             .env("HOME", self.home.path())
             .env("KUBECONFIG", &self.kubeconfig)
+            // For `kubectl edit`: an editor that makes one known change.
+            .env("KUBE_EDITOR", "sed -i s/before-edit/after-edit/")
             .env("LC_ALL", "C")
             .env("TZ", "UTC")
             .current_dir(self.home.path())

@@ -21,12 +21,18 @@
 
 mod compare;
 pub mod differences;
+mod hook;
 pub mod mask;
+mod ours;
 pub mod pair;
+mod script;
 mod session;
+mod tls;
 mod watch;
 
-pub use pair::run;
+pub use hook::Hook;
+pub use pair::{run, run_script};
+pub use script::Script;
 pub use session::{Reply, Session, Step};
 pub use watch::Watch;
 
@@ -37,6 +43,17 @@ macro_rules! case {
         #[test]
         fn $name() {
             $crate::run(concat!(module_path!(), "::", stringify!($name)), $case);
+        }
+    };
+}
+
+/// Defines a test that types the same commands at both servers and compares what is printed.
+#[macro_export]
+macro_rules! script {
+    ($name:ident, $script:expr) => {
+        #[test]
+        fn $name() {
+            $crate::run_script(concat!(module_path!(), "::", stringify!($name)), $script);
         }
     };
 }

@@ -1,14 +1,17 @@
 //! The two servers, started once for all cases of a test binary.
 
+use std::path::PathBuf;
 use std::sync::LazyLock;
 
 use serde_json::{Value, json};
 use testbed::http::Client;
-use testbed::{ControlPlane, Options, assets_or_skip};
+use testbed::{Assets, ControlPlane, Helm, Kubectl, Options, assets_or_skip};
 use tokio::runtime::Runtime;
 use tokio::sync::OnceCell;
 
 use crate::compare::compare;
+use crate::ours::Ours;
+use crate::script::Script;
 use crate::session::{Session, Step};
 
 /// What the real server is made of.
@@ -17,11 +20,22 @@ pub const PROGRAMS: &[&str] = &[
     "kube-apiserver",
     "kube-controller-manager",
     "kubectl",
+    "helm",
 ];
 
 // Servers and pooled connections belong to the runtime they were made on, so all cases share one.
 static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| Runtime::new().expect("a runtime starts"));
 static REAL: OnceCell<ControlPlane> = OnceCell::const_new();
+static SECOND: OnceCell<ControlPlane> = OnceCell::const_new();
+static OURS: OnceCell<Ours> = OnceCell::const_new();
+
+/// One of the two servers: how to talk to it, and the kubeconfig that tells a tool.
+#[derive(Debug, Clone)]
+struct Server {
+    name: &'static str,
+    client: Client,
+    kubeconfig: PathBuf,
+}
 
 /// The options of the real control plane: what ours does in one process, and nothing else.
 pub fn options() -> Options {
@@ -53,64 +67,87 @@ pub fn run(name: &str, case: impl AsyncFn(&Session)) {
     let Some(assets) = assets_or_skip(name, PROGRAMS) else {
         return;
     };
-    RUNTIME.block_on(async {
-        let real = REAL
-            .get_or_init(async || {
-                ControlPlane::start(&assets, &options())
-                    .await
-                    .expect("the real server starts")
-            })
-            .await;
-        let Some(ours) = ours(&assets).await else {
-            hold(name, "real", real.client(), &case).await;
-            return;
-        };
-        let (real, ours) = tokio::join!(
-            hold(name, "real", real.client(), &case),
-            hold(name, "ours", ours, &case)
-        );
-        check(name, &real, &ours);
-    });
+    RUNTIME.block_on(both(name, &assets, async |server: Server| {
+        hold(name, &server, &case).await
+    }));
 }
 
-static OURS: OnceCell<ControlPlane> = OnceCell::const_new();
+/// Types the commands of `script` at both servers and compares what is printed.
+///
+/// # Panics
+/// When they differ.
+#[expect(
+    clippy::needless_pass_by_value,
+    reason = "a closure is written where it is passed"
+)]
+pub fn run_script(name: &str, script: impl AsyncFn(&Script)) {
+    let name = name.trim_start_matches("it::");
+    let Some(assets) = assets_or_skip(name, PROGRAMS) else {
+        return;
+    };
+    RUNTIME.block_on(both(name, &assets, async |server: Server| {
+        let session = Session::new(server.client.clone(), namespace(name));
+        session.create_namespace().await;
+        let kubectl = Kubectl::new(&assets, &server.kubeconfig).expect("kubectl is built");
+        let terminal = Script::new(
+            kubectl,
+            Helm::new(&assets, &server.kubeconfig).ok(),
+            namespace(name),
+        );
+        script(&terminal).await;
+        session.delete_namespace().await;
+        let steps = terminal.into_steps();
+        dump(name, server.name, &steps);
+        steps
+    }));
+}
+
+async fn both(name: &str, assets: &Assets, protocol: impl AsyncFn(Server) -> Vec<Step>) {
+    let real = REAL.get_or_init(async || plane(assets).await).await;
+    let real = Server {
+        name: "real",
+        client: real.client().clone(),
+        kubeconfig: real.kubeconfig(),
+    };
+    let Some(ours) = ours(assets).await else {
+        protocol(real).await;
+        return;
+    };
+    let (real, ours) = tokio::join!(protocol(real), protocol(ours));
+    check(name, &real, &ours);
+}
+
+async fn plane(assets: &Assets) -> ControlPlane {
+    ControlPlane::start(assets, &options())
+        .await
+        .expect("the real server starts")
+}
 
 /// The server under test. With `CONFORMANCE_SELF=1` a second real one, which proves that the cases say
 /// the same twice.
-async fn ours(assets: &testbed::Assets) -> Option<&'static Client> {
-    std::env::var_os("CONFORMANCE_SELF")?;
-    let second = OURS.get_or_init(async || {
-        ControlPlane::start(assets, &options())
-            .await
-            .expect("the second real server starts")
-    });
-    Some(second.await.client())
+async fn ours(assets: &Assets) -> Option<Server> {
+    let (client, kubeconfig) = if std::env::var_os("CONFORMANCE_SELF").is_some() {
+        let second = SECOND.get_or_init(async || plane(assets).await).await;
+        (second.client().clone(), second.kubeconfig())
+    } else {
+        std::env::var_os("CONFORMANCE_OURS")?;
+        let ours = OURS.get_or_init(Ours::start).await;
+        (ours.client.clone(), ours.kubeconfig())
+    };
+    Some(Server {
+        name: "ours",
+        client,
+        kubeconfig,
+    })
 }
 
-async fn hold(
-    name: &str,
-    server: &str,
-    client: &Client,
-    case: &impl AsyncFn(&Session),
-) -> Vec<Step> {
-    let namespace = namespace(name);
-    let session = Session::new(client.clone(), namespace.clone());
-    let body = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}});
-    session
-        .post("create the namespace", "/api/v1/namespaces", &body)
-        .await;
+async fn hold(name: &str, server: &Server, case: &impl AsyncFn(&Session)) -> Vec<Step> {
+    let session = Session::new(server.client.clone(), namespace(name));
+    session.create_namespace().await;
     case(&session).await;
-    // Its objects are gone from lists over all namespaces before long; nobody waits for it.
-    session
-        .raw(
-            http::Method::DELETE,
-            &format!("/api/v1/namespaces/{namespace}"),
-            &[],
-            "",
-        )
-        .await;
+    session.delete_namespace().await;
     let steps = session.into_steps();
-    dump(name, server, &steps);
+    dump(name, server.name, &steps);
     steps
 }
 

@@ -13,7 +13,7 @@ use crate::mask;
 use crate::watch::Watch;
 
 /// How long an effect that a server brings about later may take.
-const PATIENCE: Duration = Duration::from_secs(45);
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Who we say we are; servers name the manager of fields after it.
 const USER_AGENT: &str = "conformance/1.0";
@@ -69,6 +69,19 @@ impl Session {
 
     pub(crate) fn into_steps(self) -> Vec<Step> {
         self.steps.into_inner()
+    }
+
+    pub(crate) async fn create_namespace(&self) {
+        let body =
+            json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": self.namespace}});
+        self.post("create the namespace", "/api/v1/namespaces", &body)
+            .await;
+    }
+
+    /// Lets the namespace go; nobody waits for it.
+    pub(crate) async fn delete_namespace(&self) {
+        let path = format!("/api/v1/namespaces/{}", self.namespace);
+        self.raw(Method::DELETE, &path, &[], "").await;
     }
 
     /// The namespace that belongs to this case alone, also a fit name for its cluster-wide objects.

@@ -1,0 +1,424 @@
+//! Admission and conversion webhooks: when they are called, with what, and what their answers do.
+
+use std::time::Duration;
+
+use base64::Engine as _;
+use conformance::{Hook, Session, case};
+use http::Method;
+use serde_json::{Value, json};
+
+use crate::fixtures::{CRDS, cm, define, group, pod, widget, widget_crd, widgets};
+
+const VALIDATING: &str = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations";
+const MUTATING: &str = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations";
+
+fn webhook(s: &Session, client: &Value) -> Value {
+    json!({
+        "name": "hook.example.com",
+        "clientConfig": client,
+        "rules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE", "UPDATE", "DELETE"], "resources": ["configmaps"]}],
+        "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": s.ns()}},
+        "sideEffects": "None",
+        "admissionReviewVersions": ["v1"],
+    })
+}
+
+/// Registers the webhook and waits until it is called.
+async fn register(s: &Session, path: &str, hook: &Hook, webhook: &Value) {
+    let kind = if path == VALIDATING {
+        "ValidatingWebhookConfiguration"
+    } else {
+        "MutatingWebhookConfiguration"
+    };
+    let body = json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": kind, "metadata": {"name": s.ns()}, "webhooks": [webhook]});
+    let answer = s
+        .raw(
+            Method::POST,
+            path,
+            &[("content-type", "application/json")],
+            &body.to_string(),
+        )
+        .await;
+    s.note("register", json!(answer.status.as_u16())).await;
+    for _ in 0..500 {
+        let probe = cm("probe", &json!({})).to_string();
+        s.raw(
+            Method::POST,
+            &format!("{}?dryRun=All", s.cms()),
+            &[("content-type", "application/json")],
+            &probe,
+        )
+        .await;
+        if !hook.asked("probe").is_empty() {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    s.note("the webhook is never called", json!(true)).await;
+}
+
+async fn unregister(s: &Session, path: &str) {
+    s.raw(Method::DELETE, &format!("{path}/{}", s.ns()), &[], "")
+        .await;
+}
+
+async fn heard(s: &Session, hook: &Hook, name: &str) {
+    let mut reviews = hook.asked(name);
+    for review in &mut reviews {
+        // The uid that ties answer to question is random.
+        review["request"]["uid"] = json!("<uid>");
+    }
+    s.note(
+        &format!("what the webhook was asked about {name}"),
+        json!(reviews),
+    )
+    .await;
+}
+
+case!(a_validating_webhook_can_refuse, async |s| {
+    let hook = Hook::start(|request| match request["name"].as_str() {
+        Some("plain") => json!({"allowed": false}),
+        Some("message") => json!({"allowed": false, "status": {"message": "not this one"}}),
+        Some("coded") => json!({"allowed": false, "status": {"message": "too much", "code": 429, "reason": "TooManyRequests"}}),
+        Some("warned") => json!({"allowed": true, "warnings": ["this is odd", "and that too"]}),
+        _ => json!({"allowed": true}),
+    })
+    .await;
+    register(s, VALIDATING, &hook, &webhook(s, &hook.client_config())).await;
+    for name in ["fine", "plain", "message", "coded", "warned"] {
+        s.post(name, &s.cms(), &cm(name, &json!({"x": "1"}))).await;
+    }
+    heard(s, &hook, "fine").await;
+    s.get("refused is not there", &s.cm("message")).await;
+    unregister(s, VALIDATING).await;
+});
+
+case!(a_webhook_sees_each_operation, async |s| {
+    let hook = Hook::start(|_| json!({"allowed": true})).await;
+    register(s, VALIDATING, &hook, &webhook(s, &hook.client_config())).await;
+    s.post("create", &s.cms(), &cm("a", &json!({"x": "1"})))
+        .await;
+    s.merge("patch", &s.cm("a"), &json!({"data": {"x": "2"}}))
+        .await;
+    s.put(
+        "update",
+        &s.cm("a?dryRun=All&fieldManager=me"),
+        &cm("a", &json!({"x": "3"})),
+    )
+    .await;
+    s.apply(
+        "apply",
+        &s.cm("a?force=true"),
+        "alice",
+        &cm("a", &json!({"x": "4"})),
+    )
+    .await;
+    s.delete_with(
+        "delete",
+        &s.cm("a"),
+        &json!({"propagationPolicy": "Background"}),
+    )
+    .await;
+    heard(s, &hook, "a").await;
+    unregister(s, VALIDATING).await;
+});
+
+case!(a_webhook_can_refuse_a_deletion, async |s| {
+    let hook = Hook::start(|request| match request["operation"].as_str() {
+        Some("DELETE") => json!({"allowed": false, "status": {"message": "it stays"}}),
+        _ => json!({"allowed": true}),
+    })
+    .await;
+    register(s, VALIDATING, &hook, &webhook(s, &hook.client_config())).await;
+    s.post("create", &s.cms(), &cm("a", &json!({}))).await;
+    s.delete("delete", &s.cm("a")).await;
+    s.get("it stays", &s.cm("a")).await;
+    unregister(s, VALIDATING).await;
+});
+
+case!(a_mutating_webhook_changes_what_is_written, async |s| {
+    let patch = |patch: Value| base64::engine::general_purpose::STANDARD.encode(patch.to_string());
+    let hook = Hook::start(move |request| match request["name"].as_str() {
+        Some("changed") => json!({"allowed": true, "patchType": "JSONPatch",
+            "patch": patch(json!([{"op": "add", "path": "/data/added", "value": "1"}, {"op": "add", "path": "/metadata/labels", "value": {"by": "hook"}}]))}),
+        Some("broken") => json!({"allowed": true, "patchType": "JSONPatch", "patch": patch(json!([{"op": "remove", "path": "/data/none"}]))}),
+        Some("invalid") => json!({"allowed": true, "patchType": "JSONPatch", "patch": patch(json!([{"op": "add", "path": "/metadata/labels", "value": {"bad key!": "x"}}]))}),
+        Some("refused") => json!({"allowed": false, "status": {"message": "no"}}),
+        _ => json!({"allowed": true}),
+    })
+    .await;
+    register(s, MUTATING, &hook, &webhook(s, &hook.client_config())).await;
+    s.post("changed", &s.cms(), &cm("changed", &json!({"x": "1"})))
+        .await;
+    s.get("stored so", &s.cm("changed")).await;
+    let answer = s
+        .raw(
+            Method::POST,
+            &s.cms(),
+            &[("content-type", "application/json")],
+            &cm("broken", &json!({"x": "1"})).to_string(),
+        )
+        .await;
+    s.note("a patch that does not fit", json!(answer.status.as_u16()))
+        .await;
+    s.post(
+        "invalid after the change",
+        &s.cms(),
+        &cm("invalid", &json!({"x": "1"})),
+    )
+    .await;
+    s.post("refused", &s.cms(), &cm("refused", &json!({"x": "1"})))
+        .await;
+    s.apply(
+        "applied",
+        &s.cm("changed?force=true"),
+        "alice",
+        &cm("changed", &json!({"x": "2"})),
+    )
+    .await;
+    unregister(s, MUTATING).await;
+});
+
+case!(a_webhook_is_called_only_for_what_it_names, async |s| {
+    let hook = Hook::start(|request| {
+        json!({"allowed": request["name"] == "probe" || request["name"] == "plain", "status": {"message": "seen"}})
+    })
+    .await;
+    let mut webhook = webhook(s, &hook.client_config());
+    webhook["rules"][0]["operations"] = json!(["CREATE"]);
+    webhook["objectSelector"] =
+        json!({"matchExpressions": [{"key": "skip", "operator": "DoesNotExist"}]});
+    webhook["matchConditions"] =
+        json!([{"name": "not-excluded", "expression": "object.metadata.name != 'excluded'"}]);
+    register(s, VALIDATING, &hook, &webhook).await;
+    s.post("seen", &s.cms(), &cm("seen", &json!({}))).await;
+    s.post(
+        "excluded by a condition",
+        &s.cms(),
+        &cm("excluded", &json!({})),
+    )
+    .await;
+    let mut skipped = cm("skipped", &json!({}));
+    skipped["metadata"]["labels"] = json!({"skip": "1"});
+    s.post("excluded by a label", &s.cms(), &skipped).await;
+    s.post("another kind", &s.core("pods"), &pod("other")).await;
+    s.merge(
+        "another operation",
+        &s.cm("excluded"),
+        &json!({"data": {"x": "1"}}),
+    )
+    .await;
+    unregister(s, VALIDATING).await;
+});
+
+case!(an_absent_webhook_fails_or_is_ignored, async |s| {
+    let nowhere = json!({"url": "https://127.0.0.1:1/none"});
+    for policy in ["Fail", "Ignore"] {
+        let mut webhook = webhook(s, &nowhere);
+        webhook["failurePolicy"] = json!(policy);
+        let body = json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration",
+            "metadata": {"name": format!("{}-{}", s.ns(), policy.to_lowercase())}, "webhooks": [webhook]});
+        s.post(policy, VALIDATING, &body).await;
+        let mut answer = Value::Null;
+        for _ in 0..250 {
+            let sent = s
+                .raw(
+                    Method::POST,
+                    &format!("{}?dryRun=All", s.cms()),
+                    &[("content-type", "application/json")],
+                    &cm("a", &json!({})).to_string(),
+                )
+                .await;
+            let said: Value = serde_json::from_slice(&sent.body).unwrap();
+            answer = json!([
+                sent.status.as_u16(),
+                said["reason"],
+                said["message"].as_str().map(|m| m
+                    .split(": Post")
+                    .next()
+                    .unwrap_or_default()
+                    .to_owned())
+            ]);
+            if (sent.status == 500) == (policy == "Fail") {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        s.note(&format!("with {policy}"), answer).await;
+        s.raw(
+            Method::DELETE,
+            &format!("{VALIDATING}/{}-{}", s.ns(), policy.to_lowercase()),
+            &[],
+            "",
+        )
+        .await;
+    }
+});
+
+case!(webhook_configurations_are_checked, async |s| {
+    let client = json!({"url": "https://127.0.0.1:1/none"});
+    let refuse = async |what: &str, change: &dyn Fn(&mut Value)| {
+        let mut webhook = webhook(s, &client);
+        change(&mut webhook);
+        let body = json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration", "metadata": {"name": s.ns()}, "webhooks": [webhook]});
+        s.post(what, &format!("{VALIDATING}?dryRun=All"), &body)
+            .await;
+    };
+    refuse("good", &|_| {}).await;
+    refuse("short name", &|w| w["name"] = json!("hook")).await;
+    refuse("no side effects", &|w| w["sideEffects"] = Value::Null).await;
+    refuse("bad side effects", &|w| w["sideEffects"] = json!("Some")).await;
+    refuse("no versions", &|w| w["admissionReviewVersions"] = json!([])).await;
+    refuse("unknown versions", &|w| {
+        w["admissionReviewVersions"] = json!(["v9"]);
+    })
+    .await;
+    refuse("bad policy", &|w| w["failurePolicy"] = json!("Maybe")).await;
+    refuse("long timeout", &|w| w["timeoutSeconds"] = json!(60)).await;
+    refuse("plain http", &|w| {
+        w["clientConfig"]["url"] = json!("http://127.0.0.1/x");
+    })
+    .await;
+    refuse("neither url nor service", &|w| {
+        w["clientConfig"] = json!({});
+    })
+    .await;
+    refuse("no rule operations", &|w| {
+        w["rules"][0]["operations"] = json!([]);
+    })
+    .await;
+    refuse("bad operation", &|w| {
+        w["rules"][0]["operations"] = json!(["READ"]);
+    })
+    .await;
+});
+
+case!(versions_are_converted_by_a_webhook, async |s| {
+    // v1 calls it `size`, v2 calls it `count`.
+    let hook = Hook::start(|request| {
+        let wanted = request["desiredAPIVersion"]
+            .as_str()
+            .unwrap_or_default()
+            .to_owned();
+        let objects: Vec<Value> = request["objects"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .map(|object| {
+                let mut object = object.clone();
+                object["apiVersion"] = json!(wanted);
+                if let Some(spec) = object["spec"].as_object_mut() {
+                    let (from, to) = if wanted.ends_with("/v2") {
+                        ("size", "count")
+                    } else {
+                        ("count", "size")
+                    };
+                    if let Some(value) = spec.remove(from) {
+                        spec.insert(to.into(), value);
+                    }
+                }
+                object
+            })
+            .collect();
+        json!({"convertedObjects": objects, "result": {"status": "Success"}})
+    })
+    .await;
+    let mut crd = widget_crd(
+        s,
+        &json!({"type": "object", "properties": {"size": {"type": "integer"}}}),
+    );
+    let mut second = crd["spec"]["versions"][0].clone();
+    second["name"] = json!("v2");
+    second["storage"] = json!(false);
+    second["schema"]["openAPIV3Schema"]["properties"]["spec"] =
+        json!({"type": "object", "properties": {"count": {"type": "integer"}}});
+    crd["spec"]["versions"].as_array_mut().unwrap().push(second);
+    crd["spec"]["conversion"] = json!({"strategy": "Webhook", "webhook": {"conversionReviewVersions": ["v1"], "clientConfig": hook.client_config()}});
+    let made = s
+        .raw(
+            Method::POST,
+            CRDS,
+            &[("content-type", "application/json")],
+            &crd.to_string(),
+        )
+        .await;
+    s.note("defined", json!(made.status.as_u16())).await;
+    let v2 = format!("/apis/{}/v2/namespaces/{}/widgets", group(s), s.ns());
+    crate::fixtures::served(s, &v2, true).await;
+    crate::fixtures::served(s, &widgets(s, ""), true).await;
+    s.post(
+        "create as v1",
+        &widgets(s, ""),
+        &widget(s, "a", &json!({"size": 3})),
+    )
+    .await;
+    s.get("get as v2", &format!("{v2}/a")).await;
+    let mut body = widget(s, "b", &json!({"count": 5}));
+    body["apiVersion"] = json!(format!("{}/v2", group(s)));
+    s.post("create as v2", &v2, &body).await;
+    s.get("get as v1", &widgets(s, "/b")).await;
+    s.get("list as v2", &v2).await;
+    s.merge(
+        "patch as v2",
+        &format!("{v2}/a"),
+        &json!({"spec": {"count": 7}}),
+    )
+    .await;
+    s.get("seen as v1", &widgets(s, "/a")).await;
+    let first = hook
+        .all()
+        .into_iter()
+        .find(|r| {
+            r["request"]["objects"]
+                .as_array()
+                .is_some_and(|o| !o.is_empty())
+        })
+        .unwrap_or_default();
+    s.note(
+        "the question's shape",
+        json!([
+            first["apiVersion"],
+            first["kind"],
+            first["request"]["desiredAPIVersion"].is_string()
+        ]),
+    )
+    .await;
+});
+
+case!(versions_are_relabelled_without_a_webhook, async |s| {
+    let mut crd = widget_crd(
+        s,
+        &json!({"type": "object", "properties": {"size": {"type": "integer"}}}),
+    );
+    let mut second = crd["spec"]["versions"][0].clone();
+    second["name"] = json!("v2");
+    second["storage"] = json!(false);
+    second["schema"]["openAPIV3Schema"]["properties"]["spec"] = json!({"type": "object", "properties": {"size": {"type": "integer"}, "color": {"type": "string", "default": "red"}}});
+    let mut third = second.clone();
+    third["name"] = json!("v3");
+    third["served"] = json!(false);
+    crd["spec"]["versions"]
+        .as_array_mut()
+        .unwrap()
+        .extend([second, third]);
+    define(s, &crd).await;
+    let v2 = format!("/apis/{}/v2/namespaces/{}/widgets", group(s), s.ns());
+    s.post(
+        "create as v1",
+        &widgets(s, ""),
+        &widget(s, "a", &json!({"size": 3})),
+    )
+    .await;
+    s.get("get as v2", &format!("{v2}/a")).await;
+    let mut body = widget(s, "b", &json!({"size": 5, "color": "blue"}));
+    body["apiVersion"] = json!(format!("{}/v2", group(s)));
+    s.post("create as v2", &v2, &body).await;
+    s.get("get as v1", &widgets(s, "/b")).await;
+    s.get(
+        "not served",
+        &format!("/apis/{}/v3/namespaces/{}/widgets", group(s), s.ns()),
+    )
+    .await;
+    s.post("v1 body at v2", &v2, &widget(s, "c", &json!({})))
+        .await;
+});
