@@ -56,6 +56,9 @@ pub fn text(text: &str) -> String {
         } else if let Some(length) = version(rest) {
             masked.push_str("<version>");
             at += length;
+        } else if let Some(length) = digest(rest) {
+            masked.push_str("<digest>");
+            at += length;
         } else if let Some(length) = uid(rest) {
             masked.push_str("<uid>");
             at += length;
@@ -98,7 +101,7 @@ fn sort_causes(members: &mut Map<String, Value>) {
     }
 }
 
-/// Matches `shape` at the start: `x` is a lowercase hex digit, `9` a digit, the rest itself.
+/// Matches `shape` at the start: `x` is a lowercase hex digit, `9` a digit, `A` a letter, the rest itself.
 fn matches(bytes: &[u8], shape: &str) -> bool {
     bytes.len() >= shape.len()
         && bytes
@@ -107,6 +110,7 @@ fn matches(bytes: &[u8], shape: &str) -> bool {
             .all(|(byte, shape)| match shape {
                 b'x' => matches!(byte, b'0'..=b'9' | b'a'..=b'f'),
                 b'9' => byte.is_ascii_digit(),
+                b'A' => byte.is_ascii_alphabetic(),
                 exact => *byte == exact,
             })
 }
@@ -134,16 +138,34 @@ fn version(bytes: &[u8]) -> Option<usize> {
     })
 }
 
+/// A time as JSON, Go or a mail would write it.
 fn time(bytes: &[u8]) -> Option<usize> {
-    let shape = "9999-99-99T99:99:99";
-    if !matches(bytes, shape) {
+    let mail = "AAA, 99 AAA 9999 99:99:99 +9999";
+    if matches(bytes, mail) {
+        return Some(mail.len());
+    }
+    let (json, go) = ("9999-99-99T99:99:99", "9999-99-99 99:99:99");
+    if !matches(bytes, json) && !matches(bytes, go) {
         return None;
     }
-    let fraction = bytes[shape.len()..]
+    let rest = &bytes[json.len()..];
+    let fraction = rest
         .iter()
-        .take_while(|b| b.is_ascii_digit() || **b == b'.');
-    let end = shape.len() + fraction.count();
-    (bytes.get(end) == Some(&b'Z')).then_some(end + 1)
+        .take_while(|b| b.is_ascii_digit() || **b == b'.')
+        .count();
+    let zone = ["Z", " +0000 UTC"]
+        .into_iter()
+        .find(|zone| rest[fraction..].starts_with(zone.as_bytes()))?;
+    Some(json.len() + fraction + zone.len())
+}
+
+/// The digest by which a server names a client's certificate.
+fn digest(bytes: &[u8]) -> Option<usize> {
+    let before = b"X509SHA256=";
+    bytes
+        .starts_with(before)
+        .then_some(before.len() + 64)
+        .filter(|end| *end <= bytes.len())
 }
 
 #[cfg(test)]

@@ -412,7 +412,7 @@ case!(reviews_say_who_may, async |s| {
         &own(json!({"verb": "get", "resource": "configmaps", "namespace": "default"})),
     )
     .await;
-    them.post("a path", path, &json!({"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview", "spec": {"nonResourceAttributes": {"verb": "get", "path": "/version"}}}))
+    them.post("a path", path, &json!({"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview", "spec": {"nonResourceAttributes": {"verb": "get", "path": "/openapi/v2"}}}))
         .await;
     them.post("nothing", path, &json!({"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview", "spec": {}})).await;
     s.join(them).await;
