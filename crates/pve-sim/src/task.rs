@@ -141,16 +141,16 @@ impl Worker {
         if let Some(held) = self.cluster.locks().try_now(&key, mode) {
             return Ok(held);
         }
+        self.log("trying to acquire lock...");
         let held = tokio::select! {
             biased;
             () = self.stop.cancelled() => return Err(Failure::die("received interrupt")),
             held = self.cluster.locks().wait(&key, mode, wait) => held,
         };
         if let Some(held) = held {
-            self.log("trying to acquire lock... OK");
+            self.log(" OK");
             Ok(held)
         } else {
-            self.log("trying to acquire lock...");
             Err(lock::file_timeout(path))
         }
     }

@@ -68,7 +68,9 @@ pub(crate) fn change(
     }
     guest.config.cleanup_pending();
     if running {
-        Ok(hotplug::apply(world, node, vmid))
+        let changed =
+            |option: &str| set.contains_key(option) || change.delete.iter().any(|d| d == option);
+        Ok(hotplug::apply(world, node, vmid, &changed))
     } else {
         apply_pending(world, node, vmid)?;
         Ok(BTreeMap::new())

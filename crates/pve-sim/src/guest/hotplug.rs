@@ -28,8 +28,14 @@ fn lets_go(guest: &Guest) -> bool {
     up && !guest.quirks.keep_devices
 }
 
-/// Applies what can be applied now; the errors of what should have been but failed stay pending.
-pub(crate) fn apply(world: &mut World, node: &str, vmid: u32) -> BTreeMap<String, String> {
+/// Applies what can be applied now of the options just changed; older pending changes are not tried
+/// again. What should have been applied but failed stays pending; the errors say so.
+pub(crate) fn apply(
+    world: &mut World,
+    node: &str,
+    vmid: u32,
+    changed: &dyn Fn(&str) -> bool,
+) -> BTreeMap<String, String> {
     let mut errors = BTreeMap::new();
     let Ok(guest) = world.guests.find(Kind::Qemu, node, vmid) else {
         return errors;
@@ -47,7 +53,7 @@ pub(crate) fn apply(world: &mut World, node: &str, vmid: u32) -> BTreeMap<String
         .map(|(k, v)| (k.clone(), v.clone()))
         .collect();
     for (option, force) in deletions {
-        if !applies(world, node, vmid, &option) {
+        if !changed(&option) || !applies(world, node, vmid, &option) {
             continue;
         }
         if let Err(error) = unplug(world, node, vmid, &option, force) {
@@ -55,7 +61,7 @@ pub(crate) fn apply(world: &mut World, node: &str, vmid: u32) -> BTreeMap<String
         }
     }
     for (option, value) in values {
-        if !applies(world, node, vmid, &option) {
+        if !changed(&option) || !applies(world, node, vmid, &option) {
             continue;
         }
         if let Err(error) = plug(world, node, vmid, &option, &value) {

@@ -6,6 +6,7 @@
 
 use std::time::Duration;
 
+use super::change;
 use super::configure::root_only;
 use super::disks::{self, Made};
 use super::formats::AGENT;
@@ -149,13 +150,19 @@ pub(crate) fn stop_task(node: &str, vmid: u32, caller: &Caller, params: Params) 
     })
 }
 
-/// The process is gone.
+/// The process is gone; what was pending for the next start is now current.
 pub(crate) fn halt(world: &mut World, vmid: u32) {
-    if let Some(guest) = world.guests.get_mut(vmid) {
-        guest.run = None;
-        if let Some(system) = &mut guest.system {
-            system.agent = false;
-        }
+    let Some(guest) = world.guests.get_mut(vmid) else {
+        return;
+    };
+    guest.run = None;
+    if let Some(system) = &mut guest.system {
+        system.agent = false;
+    }
+    let (kind, node) = (guest.kind, guest.node.clone());
+    if kind == Kind::Qemu && guest.lock() != Some("suspended") {
+        // A volume that cannot be detached stays where it is, as after a crash of PVE's cleanup.
+        let _ = change::apply_pending(world, &node, vmid);
     }
 }
 

@@ -54,6 +54,13 @@ fn snapname() -> Param {
     text("snapname").format(format::CONFIG_ID).max_len(40)
 }
 
+fn of_snapshot() -> Param {
+    text("snapshot")
+        .format(format::CONFIG_ID)
+        .max_len(40)
+        .optional()
+}
+
 fn bwlimit() -> Param {
     number("bwlimit").min(0).optional()
 }
@@ -150,7 +157,7 @@ fn qemu(release: Release) -> Vec<Route> {
         ]),
         get(config, read::config)
             .perm(all(ON_GUEST, AUDIT))
-            .params([flag("current"), snapname().optional()]),
+            .params([flag("current"), of_snapshot()]),
         put(config, configure::put)
             .perm(any(ON_GUEST, QEMU_CONFIG))
             .params(config_params(release)),
@@ -745,7 +752,7 @@ fn containers(release: Release) -> Vec<Route> {
         ]),
         get(config, lxc::api::config)
             .perm(all(ON_GUEST, AUDIT))
-            .params([flag("current"), snapname().optional()]),
+            .params([flag("current"), of_snapshot()]),
         put(config, lxc::api::put)
             .perm(any(ON_GUEST, LXC_CONFIG))
             .params(on_put),
