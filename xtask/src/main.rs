@@ -7,7 +7,7 @@ mod testbed;
 use anyhow::Result;
 use clap::{Parser, Subcommand};
 
-use run::cargo;
+use run::{cargo, cargo_test};
 
 /// Builds, checks, generates and measures Oxmox.
 #[derive(Parser)]
@@ -36,7 +36,7 @@ fn main() -> Result<()> {
         Command::Test => {
             check()?;
             prepare_testbed()?;
-            cargo(&["test", "--workspace", "--all-targets"])
+            cargo_test(&["test", "--workspace", "--all-targets"])
         }
         Command::Check => check(),
         Command::Gen => generate::generate(),

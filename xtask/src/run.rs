@@ -22,6 +22,23 @@ pub(crate) fn cargo(args: &[&str]) -> Result<()> {
     )
 }
 
+/// Runs all tests.
+///
+/// The suites against real servers mostly wait for them, so more tests run at once than there are cores.
+pub(crate) fn cargo_test(args: &[&str]) -> Result<()> {
+    let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".into());
+    let threads = std::env::var("RUST_TEST_THREADS").unwrap_or_else(|_| {
+        let cores = std::thread::available_parallelism().map_or(2, std::num::NonZero::get);
+        (2 * cores).max(8).to_string()
+    });
+    run(
+        Command::new(cargo)
+            .args(args)
+            .env("RUST_TEST_THREADS", threads),
+        &format!("cargo {}", args.join(" ")),
+    )
+}
+
 fn run(command: &mut Command, shown: &str) -> Result<()> {
     anstream::eprintln!("+ {shown}");
     let status = command

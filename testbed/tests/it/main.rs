@@ -45,3 +45,48 @@ async fn a_control_plane_answers_and_leaves_nothing_behind() {
     }
     assert!(!kubeconfig.exists());
 }
+
+/// Starts a component and dies without running a destructor, as a test binary may.
+#[tokio::test]
+#[ignore = "runs as a child of the test below"]
+async fn owner_that_aborts() {
+    let assets = testbed::assets();
+    let plane = ControlPlane::start(&assets, &Options::default())
+        .await
+        .unwrap();
+    let pids: Vec<_> = plane
+        .processes()
+        .iter()
+        .map(|p| p.pid().to_string())
+        .collect();
+    let report = std::env::var_os("TESTBED_REPORT").unwrap();
+    std::fs::write(report, pids.join(" ")).unwrap();
+    std::process::abort();
+}
+
+#[tokio::test]
+async fn components_end_when_their_owner_aborts() {
+    if assets_or_skip("testbed", &["etcd", "kube-apiserver"]).is_none() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let report = dir.path().join("pids");
+    let owner = tokio::process::Command::new(std::env::current_exe().unwrap())
+        .args(["--ignored", "--exact", "owner_that_aborts"])
+        .env("TESTBED_REPORT", &report)
+        .env("TMPDIR", dir.path())
+        .output()
+        .await
+        .unwrap();
+    assert!(!owner.status.success(), "it aborts");
+    let pids = std::fs::read_to_string(&report).unwrap();
+    let runs = |pid: &str| std::path::Path::new(&format!("/proc/{pid}")).exists();
+    let gone = async {
+        while pids.split(' ').any(runs) {
+            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        }
+    };
+    tokio::time::timeout(std::time::Duration::from_secs(20), gone)
+        .await
+        .expect("all have ended");
+}

@@ -1,4 +1,4 @@
-//! Where our server differs from kube-apiserver on purpose.
+//! Where our server differs from kube-apiserver: on purpose, or not yet the same.
 
 /// One deliberate difference.
 #[derive(Debug)]
@@ -13,6 +13,11 @@ pub struct Difference {
 
 /// All deliberate differences.
 pub const DIFFERENCES: &[Difference] = &[];
+
+/// Cases in which ours still differs without meaning to.
+///
+/// A case on this list may differ; one that agrees must leave the list, so that it can only shrink.
+pub const NOT_YET: &[&str] = &[];
 
 impl Difference {
     pub(crate) fn covers(&self, case: &str, path: &str) -> bool {

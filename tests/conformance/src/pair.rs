@@ -10,6 +10,7 @@ use tokio::runtime::Runtime;
 use tokio::sync::OnceCell;
 
 use crate::compare::compare;
+use crate::differences::NOT_YET;
 use crate::ours::Ours;
 use crate::script::Script;
 use crate::session::{Session, Step};
@@ -180,10 +181,18 @@ fn dump(name: &str, server: &str, steps: &[Step]) {
     written.expect("CONFORMANCE_DUMP names a directory that can be written");
 }
 
-/// Fails with everything that differs.
+/// Fails with everything that differs, unless the case is known to.
 #[track_caller]
 fn check(name: &str, real: &[Step], ours: &[Step]) {
     let partings = compare(name, real, ours);
+    let known = NOT_YET.contains(&name) && std::env::var_os("CONFORMANCE_STRICT").is_none();
+    if known {
+        assert!(
+            !partings.is_empty(),
+            "{name} agrees now: take it off the list of NOT_YET"
+        );
+        return;
+    }
     let shown: Vec<_> = partings.iter().map(ToString::to_string).collect();
     assert!(
         partings.is_empty(),
