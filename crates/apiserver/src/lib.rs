@@ -38,6 +38,7 @@ mod memory;
 pub mod meta;
 pub mod names;
 mod object;
+pub mod openapi;
 pub mod patch;
 mod registry;
 mod request;
@@ -48,6 +49,7 @@ mod service;
 pub mod shape;
 mod status;
 mod store;
+pub mod table;
 
 pub use auth::User;
 pub use clock::Clock;
