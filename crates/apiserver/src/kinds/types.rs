@@ -58,7 +58,6 @@ impl TypeDef {
 #[derive(Debug)]
 pub(crate) struct Field {
     pub(crate) ty: Ty,
-    #[expect(dead_code, reason = "for the OpenAPI documents")]
     pub(crate) required: bool,
     /// Whether the Go type always has it: an embedded struct rather than a pointer to one.
     pub(crate) present: bool,
