@@ -7,6 +7,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
 
 use crate::output::{self, Logging};
+use crate::up::Up;
 
 const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (", env!("OXMOX_COMMIT"), ")");
 
@@ -24,6 +25,7 @@ pub(crate) struct Cli {
 
 #[derive(Subcommand)]
 pub(crate) enum Command {
+    Up(Up),
     /// Print the completion script of a shell.
     ///
     /// For bash: `source <(oxmox completions bash)`.
@@ -37,6 +39,7 @@ impl Command {
     /// Runs the command to its end.
     pub(crate) fn run(self) -> Result<ExitCode> {
         match self {
+            Self::Up(up) => up.run(),
             Self::Completions { shell } => {
                 let mut script = Vec::new();
                 clap_complete::generate(shell, &mut Cli::command(), "oxmox", &mut script);

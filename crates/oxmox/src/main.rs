@@ -5,6 +5,7 @@
 
 mod cli;
 mod output;
+mod up;
 
 use std::process::ExitCode;
 

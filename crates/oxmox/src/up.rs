@@ -1,0 +1,207 @@
+//! `oxmox up`: everything in one process, no Kubernetes needed.
+//!
+//! The embedded API server keeps its data in one directory, the controllers run beside it, and kubectl works with the kubeconfig
+//! it writes. `--demo` adds a simulated Proxmox VE and a few machines.
+
+mod apply;
+mod demo;
+mod progress;
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context as _, Result, bail};
+use clap::Args;
+use kube::Client;
+use tokio_util::sync::CancellationToken;
+
+use crate::output;
+
+/// Runs Oxmox on this machine alone: an API server that kubectl understands, and all controllers.
+///
+/// With --demo a simulated Proxmox VE and three machines come with it. With --pve it looks after a real one.
+#[derive(Args)]
+#[command(after_help = "Examples:
+  oxmox up --demo
+  oxmox up --pve https://pve.example.com:8006 --token 'oxmox@pve!up=SECRET' --fingerprint AB:CD:…
+  kubectl --kubeconfig ~/.local/share/oxmox/kubeconfig get vm")]
+pub(crate) struct Up {
+    /// Where data, certificates and the kubeconfig are kept. A demo without it keeps nothing.
+    #[arg(long, env = "OXMOX_DATA_DIR", value_name = "DIR")]
+    data_dir: Option<PathBuf>,
+    /// Where the API server listens; port 0 takes a free one.
+    #[arg(long, default_value = "127.0.0.1:0", value_name = "ADDR")]
+    listen: SocketAddr,
+    /// Start a simulated Proxmox VE with life-like latencies and bring three machines up on it.
+    #[arg(long)]
+    demo: bool,
+    /// Exit once every machine is ready: 0 if all are, 1 if one cannot be.
+    #[arg(long)]
+    until_ready: bool,
+    #[command(flatten)]
+    pve: RealPve,
+}
+
+/// A Proxmox VE to look after.
+#[derive(Args)]
+struct RealPve {
+    /// Address of a Proxmox VE, such as https://pve.example.com:8006.
+    #[arg(
+        long,
+        env = "PVE_ENDPOINT",
+        value_name = "URL",
+        requires = "token",
+        conflicts_with = "demo"
+    )]
+    pve: Option<String>,
+    /// API token, `user@realm!name=secret`.
+    #[arg(long, env = "PVE_TOKEN", value_name = "TOKEN", hide_env_values = true)]
+    token: Option<String>,
+    /// SHA-256 fingerprint of its certificate, instead of a known authority.
+    #[arg(long, value_name = "SHA256", conflicts_with = "ca")]
+    fingerprint: Option<String>,
+    /// PEM file of the authority that signed its certificate.
+    #[arg(long, env = "PVE_CA_BUNDLE", value_name = "FILE")]
+    ca: Option<PathBuf>,
+    /// Believe any certificate. For trials only.
+    #[arg(long, env = "PVE_INSECURE_SKIP_VERIFY")]
+    insecure: bool,
+}
+
+impl Up {
+    pub(crate) fn run(self) -> Result<ExitCode> {
+        let runtime = tokio::runtime::Runtime::new().context("cannot start the async runtime")?;
+        runtime.block_on(self.serve())
+    }
+
+    async fn serve(self) -> Result<ExitCode> {
+        // A demo that was given no directory leaves nothing behind.
+        let scratch = match (&self.data_dir, self.demo) {
+            (None, true) => Some(tempfile::tempdir().context("cannot make a directory")?),
+            _ => None,
+        };
+        let directory = match (&scratch, &self.data_dir) {
+            (Some(scratch), _) => scratch.path().to_path_buf(),
+            (None, Some(directory)) => directory.clone(),
+            (None, None) => default_directory()?,
+        };
+        let config = apiserver::Config {
+            listen: self.listen,
+            ..apiserver::Config::new(&directory)
+        };
+        let server = apiserver::Server::start(config)
+            .await
+            .context("cannot start the API server")?;
+        output::say(format_args!("API server   {}", server.url()));
+        output::say(format_args!(
+            "kubeconfig   {}",
+            server.kubeconfig_path().display()
+        ));
+
+        let client = Client::new(server.service(), "default");
+        apply::definitions(&client)
+            .await
+            .context("cannot install Oxmox's kinds")?;
+        let stop = CancellationToken::new();
+        let controllers = tokio::spawn(controllers::run(
+            client.clone(),
+            controllers::Options::default(),
+            stop.clone(),
+        ));
+
+        let simulated = if self.demo {
+            Some(demo::start(&client).await?)
+        } else {
+            None
+        };
+        if let Some(url) = &self.pve.pve {
+            provider(&client, url, &self.pve).await?;
+        }
+        let outcome = self.stay(&client, server.kubeconfig_path()).await;
+
+        stop.cancel();
+        let _ = controllers.await;
+        server.shutdown().await;
+        drop(simulated);
+        drop(scratch);
+        outcome
+    }
+
+    /// Shows what happens until there is nothing left to wait for, or somebody asks to stop.
+    async fn stay(&self, client: &Client, kubeconfig: &Path) -> Result<ExitCode> {
+        let interrupted = interrupted();
+        tokio::pin!(interrupted);
+        if self.demo || self.until_ready {
+            tokio::select! {
+                ready = progress::until_ready(client) => {
+                    let ready = ready?;
+                    if self.until_ready || !ready {
+                        return Ok(if ready { ExitCode::SUCCESS } else { ExitCode::FAILURE });
+                    }
+                }
+                () = &mut interrupted => return Ok(ExitCode::SUCCESS),
+            }
+        }
+        next_steps(kubeconfig);
+        interrupted.await;
+        output::say("\nstopping");
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+fn next_steps(kubeconfig: &Path) {
+    output::say("\nTry next, in another terminal (Ctrl-C here stops everything):");
+    output::say(format_args!("  export KUBECONFIG={}", kubeconfig.display()));
+    output::say("  kubectl get vm -o wide");
+    output::say("  kubectl patch vm web-1 --type=merge -p '{\"spec\":{\"powerState\":\"Off\"}}'");
+}
+
+/// Resolves on Ctrl-C or SIGTERM.
+async fn interrupted() {
+    use tokio::signal::unix::{SignalKind, signal};
+    let terminated = async {
+        match signal(SignalKind::terminate()) {
+            Ok(mut signal) => drop(signal.recv().await),
+            Err(_) => std::future::pending().await,
+        }
+    };
+    tokio::select! {
+        _ = tokio::signal::ctrl_c() => {}
+        () = terminated => {}
+    }
+}
+
+fn default_directory() -> Result<PathBuf> {
+    let data = std::env::var_os("XDG_DATA_HOME").map(PathBuf::from);
+    let home = || std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".local/share"));
+    match data.or_else(home) {
+        Some(data) => Ok(data.join("oxmox")),
+        None => bail!("cannot tell where to keep data: set --data-dir"),
+    }
+}
+
+/// Writes down a real Proxmox VE as the Provider `default`.
+async fn provider(client: &Client, url: &str, pve: &RealPve) -> Result<()> {
+    let token = pve.token.as_deref().unwrap_or_default();
+    let Some((id, secret)) = token.split_once('=') else {
+        bail!("--token must be `user@realm!name=secret`");
+    };
+    let authority = match &pve.ca {
+        Some(file) => Some(
+            std::fs::read_to_string(file)
+                .with_context(|| format!("cannot read {}", file.display()))?,
+        ),
+        None => None,
+    };
+    let credentials = apply::Credentials {
+        entries: [
+            ("token_id", Some(id.to_owned())),
+            ("token_secret", Some(secret.to_owned())),
+            ("fingerprint", pve.fingerprint.clone()),
+            ("ca.crt", authority),
+        ],
+        insecure: pve.insecure,
+    };
+    apply::provider(client, "default", url, credentials).await
+}

@@ -1,0 +1,104 @@
+//! Puts objects into the API server, as `kubectl apply` would.
+
+use anyhow::{Context as _, Result, bail};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::{Api, DynamicObject, Patch, PatchParams};
+use kube::core::GroupVersionKind;
+use kube::runtime::{conditions, wait::await_condition};
+use kube::{Client, ResourceExt as _};
+use serde_json::{Value, json};
+
+const MANAGER: &str = "oxmox-up";
+const NAMESPACE: &str = "default";
+
+/// Installs Oxmox's own kinds and waits until they are served.
+pub(super) async fn definitions(client: &Client) -> Result<()> {
+    let api: Api<CustomResourceDefinition> = Api::all(client.clone());
+    let all = api::crds();
+    for crd in &all {
+        let name = crd.name_any();
+        api.patch(&name, &params(), &Patch::Apply(crd))
+            .await
+            .with_context(|| format!("the API server refused {name}"))?;
+    }
+    for crd in &all {
+        let served = conditions::is_crd_established();
+        await_condition(api.clone(), &crd.name_any(), served).await?;
+    }
+    Ok(())
+}
+
+fn params() -> PatchParams {
+    PatchParams::apply(MANAGER).force()
+}
+
+/// Applies every document of a YAML text.
+pub(super) async fn documents(client: &Client, text: &str) -> Result<()> {
+    let documents: Vec<Value> =
+        serde_saphyr::from_multiple(text).context("the YAML cannot be read")?;
+    for document in documents {
+        object(client, document).await?;
+    }
+    Ok(())
+}
+
+async fn object(client: &Client, document: Value) -> Result<()> {
+    let object: DynamicObject =
+        serde_json::from_value(document).context("not a Kubernetes object")?;
+    let Some(types) = &object.types else {
+        bail!("the object has no kind")
+    };
+    let kind = GroupVersionKind::try_from(types).context("its apiVersion cannot be read")?;
+    let (resource, _) = kube::discovery::pinned_kind(client, &kind)
+        .await
+        .with_context(|| format!("the API server does not know {}", kind.kind))?;
+    let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), NAMESPACE, &resource);
+    let name = object.name_any();
+    api.patch(&name, &params(), &Patch::Apply(&object))
+        .await
+        .with_context(|| format!("the API server refused {} {name}", kind.kind))?;
+    Ok(())
+}
+
+/// How a Provider is logged in to and believed.
+pub(super) struct Credentials {
+    /// Entries of its Secret; those without a value are left out.
+    pub(super) entries: [(&'static str, Option<String>); 4],
+    /// Believe any certificate.
+    pub(super) insecure: bool,
+}
+
+/// Writes down a Provider and its Secret.
+pub(super) async fn provider(
+    client: &Client,
+    name: &str,
+    url: &str,
+    credentials: Credentials,
+) -> Result<()> {
+    let secret = format!("{name}-credentials");
+    let entries: serde_json::Map<String, Value> = credentials
+        .entries
+        .into_iter()
+        .filter_map(|(key, value)| Some((key.to_owned(), Value::String(value?))))
+        .collect();
+    object(
+        client,
+        json!({
+            "apiVersion": "v1", "kind": "Secret", "metadata": {"name": secret},
+            "stringData": entries,
+        }),
+    )
+    .await?;
+    object(
+        client,
+        json!({
+            "apiVersion": "infra.virtrigaud.io/v1beta1", "kind": "Provider",
+            "metadata": {"name": name},
+            "spec": {
+                "type": "proxmox", "endpoint": url, "credentialSecretRef": {"name": secret},
+                "insecureSkipVerify": credentials.insecure,
+            },
+        }),
+    )
+    .await
+}
