@@ -12,7 +12,7 @@ use kube::{
         reflector::Store,
     },
 };
-use tokio_util::sync::CancellationToken;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
     Clock, Connector, GlobalCredentials, capi,
@@ -81,10 +81,12 @@ pub async fn run(client: Client, options: Options, stop: CancellationToken) {
     let background = background.for_each(|()| async {});
 
     let controllers = FuturesUnordered::new();
+    let busy = TaskTracker::new();
     let start = Start {
         context: &context,
         options: &options,
         stop: &stop,
+        busy: &busy,
     };
     let stores = &context.stores;
     controllers.push(start.controller(
@@ -137,16 +139,24 @@ pub async fn run(client: Client, options: Options, stop: CancellationToken) {
     ));
     let controllers = controllers.for_each(|()| async {});
 
-    // The watches feed the controllers until those have finished.
-    futures::pin_mut!(background);
-    futures::pin_mut!(controllers);
-    futures::future::select(controllers, background).await;
+    // What is under way is finished; what is only due later is left to the next start.
+    let finished = async {
+        stop.cancelled().await;
+        busy.close();
+        busy.wait().await;
+    };
+    tokio::select! {
+        () = finished => {}
+        () = controllers => {}
+        () = background => {}
+    }
 }
 
 struct Start<'a> {
     context: &'a Arc<Context>,
     options: &'a Options,
     stop: &'a CancellationToken,
+    busy: &'a TaskTracker,
 }
 
 impl Start<'_> {
@@ -163,6 +173,7 @@ impl Start<'_> {
         Fut: Future<Output = Result<Action, Error>> + Send + 'static,
     {
         let (context, store, stop) = (self.context.clone(), store.clone(), self.stop.clone());
+        let (busy, stopping) = (self.busy.clone(), self.stop.clone());
         let config = Config::default().concurrency(self.options.concurrency);
         Box::pin(async move {
             // What an object refers to must have been seen before it can be said to be missing.
@@ -172,7 +183,12 @@ impl Start<'_> {
                 .take_until(stop.cancelled_owned())
                 .map(Ok::<_, Never>);
             let once = move |object: Arc<K>, context: Arc<Context>| {
+                let (working, stopping) = (busy.token(), stopping.clone());
                 Box::pin(async move {
+                    let _working = working;
+                    if stopping.is_cancelled() {
+                        return Ok(Action::await_change());
+                    }
                     let uid = object.uid().unwrap_or_default();
                     let action = reconcile(object, context.clone()).await?;
                     context.failures.clear(&uid);

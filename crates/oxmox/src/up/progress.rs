@@ -80,13 +80,13 @@ fn message(machine: &VirtualMachine) -> String {
     let Some(status) = &machine.status else {
         return "waiting".into();
     };
+    if is_ready(machine) {
+        return format!("ready on {}", status.node.as_deref().unwrap_or("its node"));
+    }
     if let Some(step) = &status.current_step {
         return step.step.clone();
     }
     match condition(&status.conditions, "Ready") {
-        Some(ready) if ready.status == "True" => {
-            format!("ready on {}", status.node.as_deref().unwrap_or("its node"))
-        }
         Some(ready) if !ready.message.is_empty() => ready.message.clone(),
         Some(ready) => ready.reason.clone(),
         None => "waiting".into(),
