@@ -29,6 +29,7 @@ pub mod config;
 mod error;
 pub mod id;
 pub mod params;
+pub mod privilege;
 pub mod prop;
 pub mod scalar;
 pub mod task;

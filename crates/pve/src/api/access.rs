@@ -52,6 +52,16 @@ impl Permissions {
         self.0.iter().map(|(path, held)| (path.as_str(), held))
     }
 
+    /// All privileges held on a path, directly or handed down.
+    pub fn on(&self, path: &str) -> BTreeSet<String> {
+        let names: BTreeSet<&String> = self.0.values().flat_map(BTreeMap::keys).collect();
+        names
+            .into_iter()
+            .filter(|name| self.has(path, name))
+            .cloned()
+            .collect()
+    }
+
     /// The paths the server named.
     pub fn paths(&self) -> impl Iterator<Item = &str> {
         self.0.keys().map(String::as_str)

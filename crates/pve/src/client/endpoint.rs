@@ -1,5 +1,6 @@
 //! The endpoints of one cluster: which to ask, and what a failure to answer means.
 
+use std::io::ErrorKind;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -308,6 +309,17 @@ fn was_not_sent(error: &(dyn std::error::Error + 'static)) -> bool {
         }
         if let Some(error) = error.downcast_ref::<hyper_util::client::legacy::Error>()
             && error.is_connect()
+        {
+            return true;
+        }
+        // These come before the first byte is sent, whatever the service is made of.
+        if let Some(error) = error.downcast_ref::<std::io::Error>()
+            && matches!(
+                error.kind(),
+                ErrorKind::ConnectionRefused
+                    | ErrorKind::HostUnreachable
+                    | ErrorKind::NetworkUnreachable
+            )
         {
             return true;
         }
