@@ -6,7 +6,9 @@
 //! find out which paths exist.
 
 use std::convert::Infallible;
+use std::io;
 use std::pin::Pin;
+use std::sync::LazyLock;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -44,14 +46,33 @@ pub struct Endpoint {
 }
 
 /// There is no answer: the node is down, or a fault cut the connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lost {
     /// Nobody accepted the connection.
-    #[error("connection refused")]
     Refused,
     /// The connection was cut; the call may have acted.
-    #[error("connection closed before the answer")]
     Closed,
+}
+
+impl std::fmt::Display for Lost {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Refused => "connection refused",
+            Self::Closed => "connection closed before the answer",
+        })
+    }
+}
+
+impl std::error::Error for Lost {
+    /// The error a socket would have given: a client can tell that nothing was sent.
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        static REFUSED: LazyLock<io::Error> =
+            LazyLock::new(|| io::ErrorKind::ConnectionRefused.into());
+        match self {
+            Self::Refused => Some(&*REFUSED),
+            Self::Closed => None,
+        }
+    }
 }
 
 type Answer = Response<Full<Bytes>>;

@@ -8,6 +8,7 @@ mod auth;
 mod calls;
 mod endpoints;
 mod fake;
+mod simulator;
 mod tasks;
 mod tls;
 mod upload;
