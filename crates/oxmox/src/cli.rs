@@ -6,6 +6,7 @@ use anyhow::Result;
 use clap::{CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
 
+use crate::doctor::Doctor;
 use crate::output::{self, Logging};
 use crate::up::Up;
 
@@ -26,6 +27,11 @@ pub(crate) struct Cli {
 #[derive(Subcommand)]
 pub(crate) enum Command {
     Up(Up),
+    /// Say what is missing on a Proxmox VE, and the commands that fix it.
+    ///
+    /// Looks at one Proxmox VE (real or simulated) and changes nothing: reachability, certificate, release, quorum,
+    /// clocks, privileges by feature, storages, templates and bridges. Ends with 1 if there is a problem.
+    Doctor(Box<Doctor>),
     /// Print the completion script of a shell.
     ///
     /// For bash: `source <(oxmox completions bash)`.
@@ -40,6 +46,7 @@ impl Command {
     pub(crate) fn run(self) -> Result<ExitCode> {
         match self {
             Self::Up(up) => up.run(),
+            Self::Doctor(doctor) => doctor.run(),
             Self::Completions { shell } => {
                 let mut script = Vec::new();
                 clap_complete::generate(shell, &mut Cli::command(), "oxmox", &mut script);

@@ -69,7 +69,11 @@ impl Doctor {
             .context("cannot start the runtime")?;
         let wanted = Wanted {
             features: self.features,
-            scope: Scope { pool: self.pool, storages: self.storages, bridges: self.bridges },
+            scope: Scope {
+                pool: self.pool,
+                storages: self.storages,
+                bridges: self.bridges,
+            },
         };
         let report = runtime.block_on(diagnose(&self.connection, &wanted))?;
         let text = match self.output {
@@ -77,14 +81,25 @@ impl Doctor {
             Form::Json => serde_json::to_string_pretty(&report)? + "\n",
         };
         output::data(&text)?;
-        Ok(if report.has_failed() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+        Ok(if report.has_failed() {
+            ExitCode::FAILURE
+        } else {
+            ExitCode::SUCCESS
+        })
     }
 }
 
 async fn diagnose(connection: &Connection, wanted: &Wanted) -> Result<Report> {
     let mut report = Report::default();
     if let Some(client) = connection.open(&mut report).await? {
-        examine::examine(&client, connection.who()?.as_str(), wanted, clock::now(), &mut report).await;
+        examine::examine(
+            &client,
+            connection.who()?.as_str(),
+            wanted,
+            clock::now(),
+            &mut report,
+        )
+        .await;
     }
     Ok(report)
 }

@@ -4,6 +4,7 @@
 //! `run` function. Data goes to stdout, everything meant for a person's eye to stderr, both through [`output`].
 
 mod cli;
+mod doctor;
 mod output;
 mod up;
 

@@ -19,7 +19,12 @@ pub(super) struct Connection {
     #[arg(long = "endpoint", value_name = "URL", required = true)]
     endpoints: Vec<String>,
     /// API token, as user@realm!name=value.
-    #[arg(long, env = "OXMOX_PVE_TOKEN", hide_env_values = true, value_name = "TOKEN")]
+    #[arg(
+        long,
+        env = "OXMOX_PVE_TOKEN",
+        hide_env_values = true,
+        value_name = "TOKEN"
+    )]
     token: Option<String>,
     /// File that holds the API token, so that it does not show in the list of processes.
     #[arg(long, value_name = "FILE", conflicts_with = "token")]
@@ -53,17 +58,19 @@ impl Connection {
         }
         let line = match (&self.token, &self.token_file) {
             (Some(token), _) => token.clone(),
-            (None, Some(file)) => {
-                std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?
+            (None, Some(file)) => std::fs::read_to_string(file)
+                .with_context(|| format!("cannot read {}", file.display()))?,
+            (None, None) => {
+                bail!("no credentials: give --token, --token-file, or --user and --password")
             }
-            (None, None) => bail!("no credentials: give --token, --token-file, or --user and --password"),
         };
         Ok(Credentials::token_line(&line)?)
     }
 
     fn trust(&self) -> Result<Trust> {
         Ok(if let Some(file) = &self.ca {
-            let pem = std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
+            let pem = std::fs::read_to_string(file)
+                .with_context(|| format!("cannot read {}", file.display()))?;
             Trust::Authority(pem)
         } else if !self.fingerprints.is_empty() {
             Trust::Fingerprints(self.fingerprints.clone())
@@ -77,7 +84,9 @@ impl Connection {
     /// Tries each endpoint; a client for those that are good, or nothing.
     pub(super) async fn open(&self, report: &mut Report) -> Result<Option<Client>> {
         let (credentials, trust) = (self.credentials()?, self.trust()?);
-        let mut builder = Client::builder().credentials(credentials.clone()).trust(trust.clone());
+        let mut builder = Client::builder()
+            .credentials(credentials.clone())
+            .trust(trust.clone());
         let mut good = 0;
         for address in &self.endpoints {
             let client = Client::builder()
@@ -98,16 +107,28 @@ impl Connection {
     }
 
     async fn try_endpoint(&self, address: &str, client: &Client, report: &mut Report) -> bool {
-        let Some(uri) = client.endpoints().into_iter().map(|endpoint| endpoint.uri).next() else {
+        let Some(uri) = client
+            .endpoints()
+            .into_iter()
+            .map(|endpoint| endpoint.uri)
+            .next()
+        else {
             return false;
         };
-        let (host, port) = (uri.host().unwrap_or_default(), uri.port_u16().unwrap_or(8006));
+        let (host, port) = (
+            uri.host().unwrap_or_default(),
+            uri.port_u16().unwrap_or(8006),
+        );
         let mut fingerprint = None;
         if uri.scheme_str() == Some("https") {
             match shown_certificate(host, port, PATIENCE).await {
                 Ok(certificate) => fingerprint = Some(Fingerprint::of(&certificate)),
                 Err(error) => {
-                    report.fail("reach", error.to_string(), format!("check the address and that {host} accepts port {port}"));
+                    report.fail(
+                        "reach",
+                        error.to_string(),
+                        format!("check the address and that {host} accepts port {port}"),
+                    );
                     return false;
                 }
             }
@@ -132,7 +153,10 @@ impl Connection {
                 format!("{address} is believed without a check"),
                 format!("pin its certificate instead: --fingerprint {fingerprint}"),
             ),
-            (_, Some(fingerprint)) => report.ok("tls", format!("{address} is believed; its fingerprint is {fingerprint}")),
+            (_, Some(fingerprint)) => report.ok(
+                "tls",
+                format!("{address} is believed; its fingerprint is {fingerprint}"),
+            ),
             (_, None) => {}
         }
         match result {
@@ -145,12 +169,18 @@ impl Connection {
                 report.fail(
                     "login",
                     format!("{address}: {error}"),
-                    format!("check that {name} exists, has not expired, and that the secret is its own"),
+                    format!(
+                        "check that {name} exists, has not expired, and that the secret is its own"
+                    ),
                 );
                 false
             }
             Err(error) => {
-                report.fail("reach", format!("{address}: {}", chain(&error)), "see the cause");
+                report.fail(
+                    "reach",
+                    format!("{address}: {}", chain(&error)),
+                    "see the cause",
+                );
                 false
             }
         }

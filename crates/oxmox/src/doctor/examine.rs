@@ -16,7 +16,13 @@ const DRIFT: u64 = 5;
 const TOO_MUCH_DRIFT: u64 = 60;
 
 /// Looks at everything; what cannot be seen is said so.
-pub(super) async fn examine(client: &Client, who: &str, wanted: &Wanted, now: u64, report: &mut Report) {
+pub(super) async fn examine(
+    client: &Client,
+    who: &str,
+    wanted: &Wanted,
+    now: u64,
+    report: &mut Report,
+) {
     let Some(release) = release(client, report).await else {
         return;
     };
@@ -27,7 +33,10 @@ pub(super) async fn examine(client: &Client, who: &str, wanted: &Wanted, now: u6
             return;
         }
     };
-    let online: Vec<&NodeEntry> = nodes.iter().filter(|node| node.status == "online").collect();
+    let online: Vec<&NodeEntry> = nodes
+        .iter()
+        .filter(|node| node.status == "online")
+        .collect();
     quorum(client, report).await;
     list_nodes(&nodes, report);
     clocks(client, &online, now, report).await;
@@ -64,15 +73,25 @@ async fn release(client: &Client, report: &mut Report) -> Option<Release> {
         (8 | 9, _) => report.ok("release", format!("Proxmox VE {}", version.version)),
         (7, 4..) => report.warn(
             "release",
-            format!("Proxmox VE {} is old: what it lacks is refused by name", version.version),
+            format!(
+                "Proxmox VE {} is old: what it lacks is refused by name",
+                version.version
+            ),
             "upgrade to 8 or 9",
         ),
-        (..7, _) | (7, _) => {
-            report.fail("release", format!("Proxmox VE {} is too old", version.version), "upgrade to 8 or 9");
+        (..8, _) => {
+            report.fail(
+                "release",
+                format!("Proxmox VE {} is too old", version.version),
+                "upgrade to 8 or 9",
+            );
         }
         _ => report.warn(
             "release",
-            format!("Proxmox VE {} is newer than what this was made for", version.version),
+            format!(
+                "Proxmox VE {} is newer than what this was made for",
+                version.version
+            ),
             "look for a newer oxmox",
         ),
     }
@@ -102,7 +121,11 @@ async fn quorum(client: &Client, report: &mut Report) {
 fn list_nodes(nodes: &[NodeEntry], report: &mut Report) {
     for node in nodes {
         if node.status != "online" {
-            report.warn("nodes", format!("{} is {}", node.node, node.status), "bring it back, or remove it from the cluster");
+            report.warn(
+                "nodes",
+                format!("{} is {}", node.node, node.status),
+                "bring it back, or remove it from the cluster",
+            );
         }
         report.nodes.push(NodeFact {
             name: node.node.to_string(),
@@ -113,7 +136,11 @@ fn list_nodes(nodes: &[NodeEntry], report: &mut Report) {
     let up = nodes.iter().filter(|node| node.status == "online").count();
     report.add(
         "nodes",
-        if up == nodes.len() { State::Ok } else { State::Info },
+        if up == nodes.len() {
+            State::Ok
+        } else {
+            State::Info
+        },
         format!("{up} of {} nodes are up", nodes.len()),
         None,
     );
@@ -129,7 +156,10 @@ async fn clocks(client: &Client, online: &[&NodeEntry], now: u64, report: &mut R
                     fine += 1;
                     continue;
                 }
-                let text = format!("the clock of {} differs by {drift} seconds from this machine's", node.node);
+                let text = format!(
+                    "the clock of {} differs by {drift} seconds from this machine's",
+                    node.node
+                );
                 let fix = "let both keep time: `systemctl status chrony`";
                 if drift > TOO_MUCH_DRIFT {
                     report.fail("clock", text, fix);
@@ -137,27 +167,58 @@ async fn clocks(client: &Client, online: &[&NodeEntry], now: u64, report: &mut R
                     report.warn("clock", text, fix);
                 }
             }
-            Err(error) => unseen("clock", &error, &format!("Sys.Audit on /nodes/{}", node.node), report),
+            Err(error) => unseen(
+                "clock",
+                &error,
+                &format!("Sys.Audit on /nodes/{}", node.node),
+                report,
+            ),
         }
     }
     if fine > 0 {
-        report.ok("clock", format!("{fine} of {} clocks agree with this machine's", online.len()));
+        report.ok(
+            "clock",
+            format!(
+                "{fine} of {} clocks agree with this machine's",
+                online.len()
+            ),
+        );
     }
 }
 
-async fn privileges(client: &Client, who: &str, release: Release, wanted: &Wanted, report: &mut Report) {
+async fn privileges(
+    client: &Client,
+    who: &str,
+    release: Release,
+    wanted: &Wanted,
+    report: &mut Report,
+) {
     let held = match client.access().permissions(None, None).await {
         Ok(held) => held,
-        Err(error) => return unseen("rights", &error, "nothing; every user may ask for its own", report),
+        Err(error) => {
+            return unseen(
+                "rights",
+                &error,
+                "nothing; every user may ask for its own",
+                report,
+            );
+        }
     };
-    let features = if wanted.features.is_empty() { Feature::ALL.to_vec() } else { wanted.features.clone() };
+    let features = if wanted.features.is_empty() {
+        Feature::ALL.to_vec()
+    } else {
+        wanted.features.clone()
+    };
     let plan = Plan::new(&features, release, &wanted.scope, &held);
     for feature in features {
         let Some(missing) = plan.missing.get(&feature) else {
             report.ok("rights", format!("{}: granted", feature.name()));
             continue;
         };
-        let list: Vec<String> = missing.iter().map(|need| format!("{} on {}", need.privilege(), need.path)).collect();
+        let list: Vec<String> = missing
+            .iter()
+            .map(|need| format!("{} on {}", need.privilege(), need.path))
+            .collect();
         let text = format!("{}: missing {}", feature.name(), list.join(", "));
         let fix = "run the commands below";
         if feature.is_basic() || !wanted.features.is_empty() {
@@ -172,16 +233,21 @@ async fn privileges(client: &Client, who: &str, release: Release, wanted: &Wante
 fn storages(resources: &[Resource], wanted: &Wanted, release: Release, report: &mut Report) {
     let mut found: BTreeMap<String, StorageFact> = BTreeMap::new();
     for row in resources.iter().filter(|row| row.kind == "storage") {
-        let Some(storage) = &row.storage else { continue };
-        let fact = found.entry(storage.to_string()).or_insert_with(|| StorageFact {
-            name: storage.to_string(),
-            kind: row.plugintype.clone().unwrap_or_default(),
-            shared: row.shared,
-            content: row.content.clone(),
-            nodes: Vec::new(),
-        });
+        let Some(storage) = &row.storage else {
+            continue;
+        };
+        let fact = found
+            .entry(storage.to_string())
+            .or_insert_with(|| StorageFact {
+                name: storage.to_string(),
+                kind: row.plugintype.clone().unwrap_or_default(),
+                shared: row.shared,
+                content: row.content.clone(),
+                nodes: Vec::new(),
+            });
         if row.status.as_deref() == Some("available") {
-            fact.nodes.extend(row.node.as_ref().map(ToString::to_string));
+            fact.nodes
+                .extend(row.node.as_ref().map(ToString::to_string));
         } else if let Some(node) = &row.node {
             report.warn(
                 "storage",
@@ -192,10 +258,18 @@ fn storages(resources: &[Resource], wanted: &Wanted, release: Release, report: &
     }
     for storage in &wanted.scope.storages {
         if !found.contains_key(storage.as_str()) {
-            report.fail("storage", format!("{storage} does not exist or may not be seen"), "check its name, and Datastore.Audit on it");
+            report.fail(
+                "storage",
+                format!("{storage} does not exist or may not be seen"),
+                "check its name, and Datastore.Audit on it",
+            );
         }
     }
-    let usable = |content: &str| found.values().any(|fact| fact.content.iter().any(|held| held == content));
+    let usable = |content: &str| {
+        found
+            .values()
+            .any(|fact| fact.content.iter().any(|held| held == content))
+    };
     let mut needs = vec![
         ("images", State::Fail, "disks of virtual machines"),
         ("iso", State::Fail, "first-boot images"),
@@ -208,13 +282,19 @@ fn storages(resources: &[Resource], wanted: &Wanted, release: Release, report: &
     }
     for (content, without, purpose) in needs {
         if usable(content) {
-            report.ok("storage", format!("there is room for {purpose} ({content})"));
+            report.ok(
+                "storage",
+                format!("there is room for {purpose} ({content})"),
+            );
         } else {
             report.add(
                 "storage",
                 without,
                 format!("no storage holds {content}: there is no room for {purpose}"),
-                Some(format!("add it to a storage: `pvesm set local --content {}`", with_content(&found, content))),
+                Some(format!(
+                    "add it to a storage: `pvesm set local --content {}`",
+                    with_content(&found, content)
+                )),
             );
         }
     }
@@ -223,8 +303,10 @@ fn storages(resources: &[Resource], wanted: &Wanted, release: Release, report: &
 
 /// The content of `local` as it is, with one kind more: the option replaces the whole list.
 fn with_content(found: &BTreeMap<String, StorageFact>, content: &str) -> String {
-    let mut list: BTreeSet<&str> =
-        found.get("local").map(|fact| fact.content.iter().map(String::as_str).collect()).unwrap_or_default();
+    let mut list: BTreeSet<&str> = found
+        .get("local")
+        .map(|fact| fact.content.iter().map(String::as_str).collect())
+        .unwrap_or_default();
     list.insert(content);
     list.into_iter().collect::<Vec<_>>().join(",")
 }
@@ -260,31 +342,61 @@ async fn bridges(client: &Client, online: &[&NodeEntry], wanted: &Wanted, report
         match client.node(&node.node).network(Some("any_bridge")).await {
             Ok(interfaces) => {
                 for interface in interfaces {
-                    let fact = found.entry(interface.iface.clone()).or_insert_with(|| BridgeFact {
-                        name: interface.iface.clone(),
-                        nodes: Vec::new(),
-                        vlan_aware: interface.bridge_vlan_aware,
-                    });
+                    let fact = found
+                        .entry(interface.iface.clone())
+                        .or_insert_with(|| BridgeFact {
+                            name: interface.iface.clone(),
+                            nodes: Vec::new(),
+                            vlan_aware: interface.bridge_vlan_aware,
+                        });
                     fact.nodes.push(node.node.to_string());
                 }
             }
-            Err(error) => unseen("bridges", &error, &format!("SDN.Audit or SDN.Use for {}", node.node), report),
+            Err(error) => unseen(
+                "bridges",
+                &error,
+                &format!("SDN.Audit or SDN.Use for {}", node.node),
+                report,
+            ),
         }
     }
-    for fact in found.values().filter(|fact| fact.nodes.len() < online.len()) {
+    for fact in found
+        .values()
+        .filter(|fact| fact.nodes.len() < online.len())
+    {
         report.warn(
             "bridges",
-            format!("{} is on {} only: machines that use it cannot run elsewhere", fact.name, fact.nodes.join(", ")),
+            format!(
+                "{} is on {} only: machines that use it cannot run elsewhere",
+                fact.name,
+                fact.nodes.join(", ")
+            ),
             "add it to the other nodes, or keep such machines there",
         );
     }
-    for bridge in wanted.scope.bridges.iter().filter(|bridge| !found.contains_key(*bridge)) {
-        report.fail("bridges", format!("{bridge} does not exist or may not be seen"), "check its name, and SDN.Use on it");
+    for bridge in wanted
+        .scope
+        .bridges
+        .iter()
+        .filter(|bridge| !found.contains_key(*bridge))
+    {
+        report.fail(
+            "bridges",
+            format!("{bridge} does not exist or may not be seen"),
+            "check its name, and SDN.Use on it",
+        );
     }
     if found.is_empty() {
-        report.fail("bridges", "no bridge can be seen", "add one, or grant SDN.Use on /sdn/zones");
+        report.fail(
+            "bridges",
+            "no bridge can be seen",
+            "add one, or grant SDN.Use on /sdn/zones",
+        );
     } else {
-        report.ok("bridges", found.keys().cloned().collect::<Vec<_>>().join(", "));
+        report.ok(
+            "bridges",
+            found.keys().cloned().collect::<Vec<_>>().join(", "),
+        );
     }
     report.bridges = found.into_values().collect();
 }
@@ -292,7 +404,11 @@ async fn bridges(client: &Client, online: &[&NodeEntry], wanted: &Wanted, report
 /// Says that something could not be looked at, and which right would let it be.
 fn unseen(subject: &'static str, error: &Error, right: &str, report: &mut Report) {
     match error {
-        Error::Denied { .. } => report.warn(subject, format!("may not be seen: {error}"), format!("grant {right}")),
+        Error::Denied { .. } => report.warn(
+            subject,
+            format!("may not be seen: {error}"),
+            format!("grant {right}"),
+        ),
         error => report.fail(subject, chain(error), "see the cause"),
     }
 }

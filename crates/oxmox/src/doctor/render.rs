@@ -26,7 +26,12 @@ pub(super) fn text(report: &Report) -> String {
         &["TEMPLATE", "NAME", "TYPE", "NODE"],
         report.templates.iter().map(|fact| {
             let name = fact.name.clone().unwrap_or_default();
-            vec![fact.vmid.to_string(), name, fact.kind.clone(), fact.node.clone()]
+            vec![
+                fact.vmid.to_string(),
+                name,
+                fact.kind.clone(),
+                fact.node.clone(),
+            ]
         }),
     );
     table(
@@ -56,7 +61,12 @@ pub(super) fn text(report: &Report) -> String {
 }
 
 fn checks(report: &Report, out: &mut String) {
-    let width = report.checks.iter().map(|check| check.subject.len()).max().unwrap_or(0);
+    let width = report
+        .checks
+        .iter()
+        .map(|check| check.subject.len())
+        .max()
+        .unwrap_or(0);
     for check in &report.checks {
         let (word, colour) = match check.state {
             State::Ok => ("ok", 32),
@@ -64,9 +74,18 @@ fn checks(report: &Report, out: &mut String) {
             State::Warn => ("warn", 33),
             State::Fail => ("FAIL", 31),
         };
-        line(out, format_args!("\x1b[{colour}m{word:<4}\x1b[0m  {:<width$}  {}", check.subject, check.text));
+        line(
+            out,
+            format_args!(
+                "\x1b[{colour}m{word:<4}\x1b[0m  {:<width$}  {}",
+                check.subject, check.text
+            ),
+        );
         if let Some(fix) = &check.fix {
-            line(out, format_args!("{:indent$}fix: {fix}", "", indent = width + 8));
+            line(
+                out,
+                format_args!("{:indent$}fix: {fix}", "", indent = width + 8),
+            );
         }
     }
 }
@@ -77,13 +96,25 @@ fn table(out: &mut String, head: &[&str], rows: impl Iterator<Item = Vec<String>
         return;
     }
     out.push('\n');
-    let head = head.iter().map(|&title| title.to_owned()).collect::<Vec<_>>();
+    let head = head
+        .iter()
+        .map(|&title| title.to_owned())
+        .collect::<Vec<_>>();
     let widths: Vec<usize> = (0..head.len())
-        .map(|at| std::iter::once(&head).chain(&rows).map(|row| row[at].chars().count()).max().unwrap_or(0))
+        .map(|at| {
+            std::iter::once(&head)
+                .chain(&rows)
+                .map(|row| row[at].chars().count())
+                .max()
+                .unwrap_or(0)
+        })
         .collect();
     for row in std::iter::once(&head).chain(&rows) {
-        let cells: Vec<String> =
-            row.iter().zip(&widths).map(|(cell, &width)| format!("{cell:<width$}")).collect();
+        let cells: Vec<String> = row
+            .iter()
+            .zip(&widths)
+            .map(|(cell, &width)| format!("{cell:<width$}"))
+            .collect();
         line(out, format_args!("{}", cells.join("  ").trim_end()));
     }
 }

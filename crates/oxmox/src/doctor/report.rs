@@ -83,16 +83,37 @@ impl Report {
         self.add(subject, State::Info, text, None);
     }
 
-    pub(super) fn warn(&mut self, subject: &'static str, text: impl Into<String>, fix: impl Into<String>) {
+    pub(super) fn warn(
+        &mut self,
+        subject: &'static str,
+        text: impl Into<String>,
+        fix: impl Into<String>,
+    ) {
         self.add(subject, State::Warn, text, Some(fix.into()));
     }
 
-    pub(super) fn fail(&mut self, subject: &'static str, text: impl Into<String>, fix: impl Into<String>) {
+    pub(super) fn fail(
+        &mut self,
+        subject: &'static str,
+        text: impl Into<String>,
+        fix: impl Into<String>,
+    ) {
         self.add(subject, State::Fail, text, Some(fix.into()));
     }
 
-    pub(super) fn add(&mut self, subject: &'static str, state: State, text: impl Into<String>, fix: Option<String>) {
-        self.checks.push(Check { subject, state, text: text.into(), fix });
+    pub(super) fn add(
+        &mut self,
+        subject: &'static str,
+        state: State,
+        text: impl Into<String>,
+        fix: Option<String>,
+    ) {
+        self.checks.push(Check {
+            subject,
+            state,
+            text: text.into(),
+            fix,
+        });
     }
 
     pub(super) fn has_failed(&self) -> bool {
@@ -100,6 +121,9 @@ impl Report {
     }
 
     pub(super) fn count(&self, state: State) -> usize {
-        self.checks.iter().filter(|check| check.state == state).count()
+        self.checks
+            .iter()
+            .filter(|check| check.state == state)
+            .count()
     }
 }
