@@ -7,6 +7,7 @@
 pub mod convert;
 pub mod v1beta1;
 
+mod review;
 mod v1alpha1;
 mod v1alpha2;
 mod v1alpha3;
@@ -19,6 +20,8 @@ use kube::CustomResourceExt as _;
 use serde_json::{Value, json};
 
 use crate::schema::{Schema, object, string};
+
+pub use review::review;
 
 /// The API group.
 pub const GROUP: &str = "infrastructure.cluster.x-k8s.io";

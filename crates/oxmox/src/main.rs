@@ -7,6 +7,7 @@ mod cli;
 mod doctor;
 mod output;
 mod up;
+mod webhook;
 
 use std::process::ExitCode;
 

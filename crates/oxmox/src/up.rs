@@ -17,6 +17,7 @@ use kube::Client;
 use tokio_util::sync::CancellationToken;
 
 use crate::output;
+use crate::webhook::Webhook;
 
 /// Runs Oxmox on this machine alone: an API server that kubectl understands, and all controllers.
 ///
@@ -123,6 +124,7 @@ impl Up {
         stop.cancel();
         let _ = controllers.await;
         server.shutdown().await;
+        drop(webhook);
         drop(simulated);
         drop(scratch);
         outcome

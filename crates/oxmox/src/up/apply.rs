@@ -1,7 +1,9 @@
 //! Puts objects into the API server, as `kubectl apply` would.
 
 use anyhow::{Context as _, Result, bail};
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
+    CustomResourceDefinition, WebhookClientConfig,
+};
 use kube::api::{Api, DynamicObject, Patch, PatchParams};
 use kube::core::GroupVersionKind;
 use kube::runtime::{conditions, wait::await_condition};
@@ -12,9 +14,10 @@ const MANAGER: &str = "oxmox-up";
 const NAMESPACE: &str = "default";
 
 /// Installs Oxmox's own kinds and waits until they are served.
-pub(super) async fn definitions(client: &Client) -> Result<()> {
+pub(super) async fn definitions(client: &Client, conversion: &WebhookClientConfig) -> Result<()> {
     let api: Api<CustomResourceDefinition> = Api::all(client.clone());
-    let all = api::crds();
+    let mut all = api::crds();
+    all.extend(api::infrastructure::crds(conversion));
     for crd in &all {
         let name = crd.name_any();
         api.patch(&name, &params(), &Patch::Apply(crd))
