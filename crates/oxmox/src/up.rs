@@ -101,7 +101,8 @@ impl Up {
         ));
 
         let client = Client::new(server.service(), "default");
-        apply::definitions(&client)
+        let webhook = Webhook::start(SocketAddr::from(([127, 0, 0, 1], 0))).await?;
+        apply::definitions(&client, &webhook.client_config())
             .await
             .context("cannot install Oxmox's kinds")?;
         let stop = CancellationToken::new();

@@ -34,7 +34,7 @@ mod tests {
 
     use super::*;
 
-    fn asked(to: &str, object: serde_json::Value) -> serde_json::Value {
+    fn asked(to: &str, object: &serde_json::Value) -> serde_json::Value {
         let asked = json!({
             "apiVersion": "apiextensions.k8s.io/v1", "kind": "ConversionReview",
             "request": {"uid": "7", "desiredAPIVersion": to, "objects": [object]},
@@ -49,7 +49,7 @@ mod tests {
             "apiVersion": "infrastructure.cluster.x-k8s.io/v1alpha2", "kind": "ProxmoxMachine",
             "metadata": {"name": "m"}, "spec": {"numCores": 2},
         });
-        let answer = asked("infrastructure.cluster.x-k8s.io/v1beta1", machine);
+        let answer = asked("infrastructure.cluster.x-k8s.io/v1beta1", &machine);
         assert_eq!(answer["result"]["status"], "Success");
         assert_eq!(answer["convertedObjects"][0]["spec"], json!({"cores": 2}));
     }
@@ -58,7 +58,7 @@ mod tests {
     fn what_cannot_be_converted_is_refused_with_the_reason() {
         let answer = asked(
             "infrastructure.cluster.x-k8s.io/v1beta1",
-            json!({"apiVersion": "v1", "kind": "Pod"}),
+            &json!({"apiVersion": "v1", "kind": "Pod"}),
         );
         assert_eq!(answer["result"]["status"], "Failure");
         assert!(
