@@ -8,6 +8,7 @@ use clap_complete::Shell;
 
 use crate::doctor::Doctor;
 use crate::output::{self, Logging};
+use crate::sim::Sim;
 use crate::up::Up;
 
 const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (", env!("OXMOX_COMMIT"), ")");
@@ -26,6 +27,7 @@ pub(crate) struct Cli {
 
 #[derive(Subcommand)]
 pub(crate) enum Command {
+    Sim(Sim),
     Up(Up),
     /// Say what is missing on a Proxmox VE, and the commands that fix it.
     ///
@@ -45,6 +47,7 @@ impl Command {
     /// Runs the command to its end.
     pub(crate) fn run(self) -> Result<ExitCode> {
         match self {
+            Self::Sim(sim) => sim.run(),
             Self::Up(up) => up.run(),
             Self::Doctor(doctor) => doctor.run(),
             Self::Completions { shell } => {

@@ -6,6 +6,7 @@
 mod cli;
 mod doctor;
 mod output;
+mod sim;
 mod up;
 mod webhook;
 

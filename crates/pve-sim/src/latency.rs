@@ -97,8 +97,14 @@ impl Spread {
     }
 }
 
+/// A latency model that cannot be read.
+#[derive(Debug, thiserror::Error)]
+#[error("the latency model cannot be read: {0}")]
+pub struct UnusableModel(String);
+
 /// The latency model of a simulation.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Latency {
     /// By route: `GET /nodes/{node}/status`.
     #[serde(default)]
@@ -186,6 +192,12 @@ impl Latency {
     /// Nothing takes time.
     pub fn none() -> Self {
         Self::default()
+    }
+
+    /// Reads a model from YAML: `requests`, `reads`, `changes` and `steps`, each with `median_ms`
+    /// and `p95_ms`. What is left out takes no time.
+    pub fn parse(yaml: &str) -> Result<Self, UnusableModel> {
+        serde_saphyr::from_str(yaml).map_err(|error| UnusableModel(error.to_string()))
     }
 
     /// Times as on a small real host.

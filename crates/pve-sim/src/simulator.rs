@@ -1,18 +1,46 @@
 //! A simulation: one or several PVE clusters sharing a seed and a clock.
 
 use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::{fs, io};
 
-use crate::clock::{Clock, DEFAULT_EPOCH, HOST_UPTIME};
+use crate::clock::{Clock, DEFAULT_EPOCH};
 use crate::cluster::Cluster;
 use crate::latency::Latency;
-use crate::node::Node;
 use crate::release::Release;
 use crate::world::World;
+use crate::world::file::{FileError, WorldFile};
 
 /// One or several simulated PVE clusters; clones are the same simulation.
 #[derive(Clone)]
 pub struct Simulator {
     clusters: BTreeMap<String, Cluster>,
+}
+
+/// Why a simulation could not be built or saved.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The world file describes something that cannot be.
+    #[error(transparent)]
+    World(#[from] FileError),
+    /// The state file could not be read or written.
+    #[error("cannot use the state file {path}")]
+    State {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        #[source]
+        source: io::Error,
+    },
+    /// The state file is not one of this simulator.
+    #[error("the state file {path} cannot be understood")]
+    Format {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        #[source]
+        source: serde_json::Error,
+    },
 }
 
 /// How to build a [`Simulator`].
@@ -24,6 +52,8 @@ pub struct Builder {
     latency: Latency,
     slow_refusals: bool,
     clock: Option<Clock>,
+    world: WorldFile,
+    state: Option<PathBuf>,
 }
 
 impl Simulator {
@@ -36,6 +66,8 @@ impl Simulator {
             latency: Latency::none(),
             slow_refusals: false,
             clock: None,
+            world: WorldFile::default(),
+            state: None,
         }
     }
 
@@ -47,6 +79,27 @@ impl Simulator {
     /// All clusters in the order of their names.
     pub fn clusters(&self) -> impl Iterator<Item = &Cluster> {
         self.clusters.values()
+    }
+
+    /// Writes the state of all clusters to a file, whole or not at all.
+    pub fn save(&self, path: &Path) -> Result<(), Error> {
+        let failed = |source| Error::State {
+            path: path.to_owned(),
+            source,
+        };
+        let wrong = |source| Error::Format {
+            path: path.to_owned(),
+            source,
+        };
+        let mut worlds = BTreeMap::new();
+        for (name, cluster) in &self.clusters {
+            let world = cluster.world(|world| serde_json::to_value(world));
+            worlds.insert(name, world.map_err(wrong)?);
+        }
+        let text = serde_json::to_vec(&worlds).map_err(wrong)?;
+        let beside = path.with_extension("new");
+        fs::write(&beside, text).map_err(failed)?;
+        fs::rename(&beside, path).map_err(failed)
     }
 }
 
@@ -93,25 +146,68 @@ impl Builder {
         self
     }
 
-    /// Builds the simulation.
+    /// The world to simulate instead of the default one.
+    #[must_use]
+    pub fn world(mut self, world: WorldFile) -> Self {
+        self.world = world;
+        self
+    }
+
+    /// Goes on from this file, if it exists. Workers that ran when it was written are dead.
+    #[must_use]
+    pub fn state(mut self, path: impl Into<PathBuf>) -> Self {
+        self.state = Some(path.into());
+        self
+    }
+
+    /// Builds the simulation of a world that is known to be sound, such as the default one.
+    ///
+    /// # Panics
+    ///
+    /// If the world file or the state file cannot be used; see [`Builder::try_build`].
+    #[must_use]
     pub fn build(self) -> Simulator {
+        self.try_build().expect("the world can be built")
+    }
+
+    /// Builds the simulation.
+    pub fn try_build(self) -> Result<Simulator, Error> {
         let clock = self
             .clock
             .unwrap_or_else(|| Clock::starting_at(DEFAULT_EPOCH));
-        let mut world = World::new("pve", self.release, self.seed, clock);
-        for id in 1..=3 {
-            world
-                .nodes
-                .insert(format!("pve{id}"), Node::new(id, clock.now() - HOST_UPTIME));
+        let mut saved = match &self.state {
+            Some(path) => load(path)?,
+            None => BTreeMap::new(),
+        };
+        let mut clusters = BTreeMap::new();
+        for (number, spec) in (0..).zip(&self.world.clusters) {
+            let seed = self.seed.wrapping_add(number);
+            let mut world = match saved.remove(&spec.name) {
+                Some(mut world) => {
+                    world.resume(seed, clock);
+                    world
+                }
+                None => spec.build(self.release, seed, clock)?,
+            };
+            world.latency = self.latency.clone();
+            world.slow_refusals = self.slow_refusals;
+            world.access.set_password("root@pam", &self.root_password);
+            clusters.insert(spec.name.clone(), Cluster::new(world, seed));
         }
-        world.latency = self.latency;
-        world.slow_refusals = self.slow_refusals;
-        world.access.set_password("root@pam", &self.root_password);
-        crate::guest::defaults::populate(&mut world)
-            .expect("the default world fits its own storages");
-        let cluster = Cluster::new(world, self.seed);
-        Simulator {
-            clusters: BTreeMap::from([("pve".to_owned(), cluster)]),
-        }
+        Ok(Simulator { clusters })
+    }
+}
+
+fn load(path: &Path) -> Result<BTreeMap<String, World>, Error> {
+    match fs::read(path) {
+        Ok(text) => serde_json::from_slice(&text).map_err(|source| Error::Format {
+            path: path.to_owned(),
+            source,
+        }),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(BTreeMap::new()),
+        Err(source) => Err(Error::State {
+            path: path.to_owned(),
+            source,
+        }),
     }
 }

@@ -3,6 +3,9 @@
 //! Handlers and workers see it through a mutex, one at a time, and never wait while they hold it.
 //! Maps are ordered and randomness comes from one seeded generator, so a run repeats exactly.
 
+mod build;
+pub(crate) mod file;
+
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -101,6 +104,14 @@ impl World {
             latency: Latency::none(),
             slow_refusals: true,
         }
+    }
+
+    /// Goes on after the state was kept in a file: with another clock and other random numbers.
+    pub(crate) fn resume(&mut self, seed: u64, clock: Clock) {
+        self.clock = clock;
+        // Not the numbers of the first run again, or new guests would get old addresses.
+        self.rng = StdRng::seed_from_u64(seed ^ clock.now());
+        self.access.release = self.release;
     }
 
     /// Seconds since 1970.

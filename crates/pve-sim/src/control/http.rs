@@ -60,6 +60,32 @@ fn act(endpoint: &Endpoint, parts: &Parts, body: &[u8]) -> Outcome {
             Ok(id) if control.remove(id) => Ok(Value::Null),
             _ => Err((StatusCode::NOT_FOUND, format!("no fault '{id}'"))),
         },
+        (&Method::GET, ["state"]) => cluster
+            .world(|world| serde_json::to_value(world))
+            .map_err(bad),
+        (&Method::POST, ["nodes", node, act @ ("kill" | "revive")]) => {
+            if !cluster.nodes().iter().any(|known| known == node) {
+                return Err((StatusCode::NOT_FOUND, format!("no node '{node}'")));
+            }
+            match *act {
+                "kill" => cluster.kill_node(node),
+                _ => cluster.revive_node(node),
+            }
+            Ok(Value::Null)
+        }
+        (&Method::POST, ["partition"]) => {
+            let parts: Vec<Vec<String>> = serde_json::from_slice(body).map_err(bad)?;
+            cluster.partition(&parts);
+            Ok(Value::Null)
+        }
+        (&Method::DELETE, ["partition"]) => {
+            cluster.heal();
+            Ok(Value::Null)
+        }
+        (&Method::POST, ["quorum", "lose"]) => {
+            cluster.lose_quorum();
+            Ok(Value::Null)
+        }
         _ => Err((
             StatusCode::NOT_FOUND,
             format!("no control '{} /sim/{}'", parts.method, path.join("/")),

@@ -24,22 +24,16 @@ pub(crate) struct Plan {
     pub(crate) running: bool,
 }
 
-/// Fills a fresh world with storages, images and guests.
-pub(crate) fn populate(world: &mut World) -> Result<(), Failure> {
-    storages(world);
-    world
-        .guests
-        .images
-        .insert(GENERIC.to_owned(), Image::default());
-    world
-        .guests
-        .images
-        .insert("ubuntu-24.04".to_owned(), Image::ubuntu());
-    world
-        .guests
-        .images
-        .insert("talos".to_owned(), Image::talos());
-    files(world)?;
+/// The operating systems every world knows.
+pub(crate) fn images(world: &mut World) {
+    let images = &mut world.guests.images;
+    images.insert(GENERIC.to_owned(), Image::default());
+    images.insert("ubuntu-24.04".to_owned(), Image::ubuntu());
+    images.insert("talos".to_owned(), Image::talos());
+}
+
+/// Templates to clone on shared and local storage, and one machine that is not ours.
+pub(crate) fn guests(world: &mut World) -> Result<(), Failure> {
     let nodes: Vec<String> = world.nodes.keys().cloned().collect();
     let Some(first) = nodes.first().cloned() else {
         return Ok(());
@@ -65,7 +59,8 @@ pub(crate) fn populate(world: &mut World) -> Result<(), Failure> {
     guest(world, foreign(&host))
 }
 
-fn storages(world: &mut World) {
+/// The storages of the default world.
+pub(crate) fn storages(world: &mut World) {
     let mut add = |id: &str, kind, content: &[&str], gib: u64, options: &[(&str, &str)]| {
         let mut def = Definition::new(id, kind, content, gib * GIB);
         def.options = options
@@ -123,7 +118,7 @@ fn storages(world: &mut World) {
 }
 
 /// Container templates and importable images on every node.
-fn files(world: &mut World) -> Result<(), Failure> {
+pub(crate) fn files(world: &mut World) -> Result<(), Failure> {
     let now = world.now();
     let nodes: Vec<String> = world.nodes.keys().cloned().collect();
     for node in nodes {
