@@ -22,6 +22,7 @@ mod endpoint;
 mod metrics;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -117,10 +118,15 @@ impl Client {
             .or(self.deadline)
             .unwrap_or(self.shared.timeouts.call);
         let read = call.is_read();
-        let result = tokio::time::timeout(deadline, self.authorised(call))
+        let sent = AtomicBool::new(false);
+        let result = tokio::time::timeout(deadline, self.authorised(call, &sent))
             .instrument(span.clone())
             .await
-            .unwrap_or_else(|_| Err(endpoint::late(read, deadline)));
+            .unwrap_or_else(|_| {
+                // What waited for a login to the end has changed nothing.
+                let harmless = read || !sent.load(Ordering::Acquire);
+                Err(endpoint::late(harmless, deadline))
+            });
         let outcome = metrics::Outcome::of(result.as_ref().err());
         span.record("outcome", tracing::field::debug(&outcome));
         if let Err(error) = &result {
@@ -133,12 +139,14 @@ impl Client {
     }
 
     /// Signs and sends the call; after a 401 signs it anew, once.
-    async fn authorised(&self, mut call: Call) -> Result<Answer> {
+    async fn authorised(&self, mut call: Call, sent: &AtomicBool) -> Result<Answer> {
         let shared = &*self.shared;
         let mut second = false;
         loop {
             let session = shared.auth.session();
+            sent.store(false, Ordering::Release);
             let grant = session.grant(shared).await?;
+            sent.store(true, Ordering::Release);
             let answer = shared
                 .endpoints
                 .send(&mut call, Some(&grant), &shared.timeouts)

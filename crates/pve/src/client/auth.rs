@@ -316,16 +316,14 @@ impl Session {
 }
 
 async fn ask(params: Params, shared: &Shared) -> Result<TicketAnswer> {
-    let mut call = Call::post(LOGIN, "/access/ticket").params(params);
+    // Nothing is changed by asking for a ticket, whether or not it is given.
+    let mut call = Call::post(LOGIN, "/access/ticket")
+        .params(params)
+        .harmless();
     let answer = shared
         .endpoints
         .send(&mut call, None, &shared.timeouts)
-        .await;
-    let answer = answer.map_err(|error| match error {
-        // Nothing was changed by asking for a ticket, whether or not it was given.
-        Error::OutcomeUnknown { text, cause } => Error::Unreachable { text, cause },
-        error => error,
-    })?;
+        .await?;
     answer.checked()?.decode(LOGIN)
 }
 

@@ -23,6 +23,8 @@ pub(crate) struct Call {
     pub(crate) path: String,
     pub(crate) payload: Payload,
     pub(crate) deadline: Option<Duration>,
+    /// Whether doing it twice is the same as doing it once.
+    safe: bool,
 }
 
 pub(crate) enum Payload {
@@ -39,6 +41,7 @@ impl Call {
     pub(crate) fn new(name: &'static str, method: Method, path: impl Into<String>) -> Self {
         Self {
             name,
+            safe: method == Method::GET,
             method,
             path: path.into(),
             payload: Payload::Params(Params::new()),
@@ -81,9 +84,15 @@ impl Call {
         self
     }
 
+    /// Declares that repeating the call does no harm, though it is no GET.
+    pub(crate) fn harmless(mut self) -> Self {
+        self.safe = true;
+        self
+    }
+
     /// Whether the call changes nothing, so that repeating it is always safe.
     pub(crate) fn is_read(&self) -> bool {
-        self.method == Method::GET
+        self.safe
     }
 
     /// Whether the request can be built a second time.

@@ -181,12 +181,19 @@ impl Endpoints {
     fn worked(&self, at: usize) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.preferred = at;
-        state.health[at] = Health::default();
+        let before = std::mem::take(&mut state.health[at]);
+        if before.failures > 0 {
+            let failures = before.failures;
+            tracing::info!(endpoint = %self.list[at].uri, failures, "endpoint answers again");
+        }
     }
 
     fn failed(&self, at: usize) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let health = &mut state.health[at];
+        if health.failures == 0 {
+            tracing::warn!(endpoint = %self.list[at].uri, "endpoint does not answer");
+        }
         health.failures = health.failures.saturating_add(1);
         let rest = Duration::from_secs(2) * 2_u32.pow(health.failures.min(6) - 1);
         health.rest_until = Some(Instant::now() + rest.min(Duration::from_mins(1)));

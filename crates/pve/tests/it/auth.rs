@@ -121,8 +121,8 @@ async fn the_old_ticket_is_good_while_its_renewal_fails() {
     for _ in 0..5 {
         client.version().await.unwrap();
     }
-    // One attempt, then a pause: a renewal that cannot succeed is not tried by every call.
-    assert_eq!(fake.count("/access/ticket"), 2);
+    // A few attempts, then a pause: a renewal that cannot succeed is not tried by every call.
+    assert_eq!(fake.count("/access/ticket"), 4);
     assert_eq!(fake.count("/version"), 6);
 }
 
@@ -205,6 +205,18 @@ async fn a_request_under_way_survives_the_replacement_of_its_token() {
     });
     result.unwrap();
     assert_eq!(fake.seen().len(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_change_that_waited_for_a_login_in_vain_has_changed_nothing() {
+    let fake = Fake::new(|_, _| Reply::Hang);
+    let client = password_client(&fake).with_deadline(Duration::from_secs(5));
+    let task = "UPID:pve1:00000001:00000001:00000001:qmstart:100:a@pve:"
+        .parse()
+        .unwrap();
+    let error = client.stop_task(&task).await.unwrap_err();
+    assert!(matches!(error, Error::Unreachable { .. }), "{error:?}");
+    assert_eq!(fake.count("/access/ticket"), fake.seen().len());
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,6 +1,7 @@
 //! Real TLS on loopback: who is believed and who is not.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -15,6 +16,7 @@ use rustls_pki_types::PrivateKeyDer;
 use crate::fake::token;
 
 struct Server {
+    connections: Arc<AtomicUsize>,
     port: u16,
     pem: String,
     fingerprint: Fingerprint,
@@ -38,8 +40,11 @@ async fn server() -> Server {
         .await
         .unwrap();
     let port = listener.local_addr().unwrap().port();
+    let connections = Arc::new(AtomicUsize::new(0));
+    let counter = connections.clone();
     tokio::spawn(async move {
         while let Ok((tcp, _)) = listener.accept().await {
+            counter.fetch_add(1, Ordering::SeqCst);
             let acceptor = acceptor.clone();
             tokio::spawn(async move {
                 let Ok(tls) = acceptor.accept(tcp).await else {
@@ -59,6 +64,7 @@ async fn server() -> Server {
         }
     });
     Server {
+        connections,
         port,
         pem: made.cert.pem(),
         fingerprint: Fingerprint::of(&der),
@@ -113,6 +119,39 @@ async fn an_authority_is_believed_only_for_what_it_signed() {
             .await
             .is_err()
     );
+}
+
+#[tokio::test]
+async fn calls_share_a_connection() {
+    let server = server().await;
+    let client = client(&server, Trust::Fingerprints(vec![server.fingerprint]));
+    for _ in 0..10 {
+        client.version().await.unwrap();
+    }
+    assert_eq!(server.connections.load(Ordering::SeqCst), 1);
+}
+
+#[tokio::test]
+async fn a_port_nobody_listens_on_was_never_reached() {
+    let listener = tokio::net::TcpListener::bind(("127.0.0.1", 0))
+        .await
+        .unwrap();
+    let port = listener.local_addr().unwrap().port();
+    drop(listener);
+    let good = server().await;
+    let client = Client::builder()
+        .endpoint(format!("https://localhost:{port}"))
+        .endpoint(format!("https://localhost:{}", good.port))
+        .trust(Trust::Fingerprints(vec![good.fingerprint]))
+        .credentials(token("one"))
+        .build()
+        .unwrap();
+    let task = "UPID:pve1:00000001:00000001:00000001:qmstart:100:a@pve:"
+        .parse()
+        .unwrap();
+    // A change goes to the next endpoint, since it was certainly not sent; the answer there is of another form.
+    let error = client.stop_task(&task).await.unwrap_err();
+    assert!(matches!(error, Error::Decode { .. }), "{error:?}");
 }
 
 #[tokio::test]
