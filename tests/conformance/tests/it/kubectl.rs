@@ -221,6 +221,9 @@ script!(watch_and_wait, async |t| {
     t.run("patch deployment web --subresource=status --type=merge -p '{\"status\":{\"conditions\":[{\"type\":\"Available\",\"status\":\"True\",\"reason\":\"x\",\"message\":\"y\"}]}}'").await;
     t.run("wait deployment/web --for=condition=Available --timeout=5s")
         .await;
+    t.run("get cm settings --watch --request-timeout=2s").await;
+    t.run("get cm settings --watch-only --request-timeout=1s").await;
+    t.run("get cm settings -w --output-watch-events --request-timeout=1s -o name").await;
     t.run("wait cm/none --for=delete --timeout=1s").await;
     t.run("wait cm/none --for=condition=Ready --timeout=1s")
         .await;
