@@ -76,6 +76,16 @@ impl Session {
             json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": self.namespace}});
         self.post("create the namespace", "/api/v1/namespaces", &body)
             .await;
+        // What controllers put into a namespace is there before the case begins, or it would be told
+        // in any order.
+        for path in [self.core("serviceaccounts/default"), self.cm(mask::ROOT_CA)] {
+            let start = Instant::now();
+            while self.raw(Method::GET, &path, &[], "").await.status != 200
+                && start.elapsed() < PATIENCE
+            {
+                sleep(Duration::from_millis(20)).await;
+            }
+        }
     }
 
     /// Lets the namespace go; nobody waits for it.

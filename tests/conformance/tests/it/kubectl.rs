@@ -222,8 +222,10 @@ script!(watch_and_wait, async |t| {
     t.run("wait deployment/web --for=condition=Available --timeout=5s")
         .await;
     t.run("get cm settings --watch --request-timeout=2s").await;
-    t.run("get cm settings --watch-only --request-timeout=1s").await;
-    t.run("get cm settings -w --output-watch-events --request-timeout=1s -o name").await;
+    t.run("get cm settings --watch-only --request-timeout=1s")
+        .await;
+    t.run("get cm settings -w --output-watch-events --request-timeout=1s -o name")
+        .await;
     t.run("wait cm/none --for=delete --timeout=1s").await;
     t.run("wait cm/none --for=condition=Ready --timeout=1s")
         .await;
