@@ -10,6 +10,7 @@ mod convert;
 mod crds;
 mod create;
 mod decode;
+mod definition;
 mod delete;
 mod discovery;
 mod dispatch;
@@ -33,7 +34,7 @@ pub(crate) use self::{
     crds::{CLEANUP, CRDS},
     delete::{Options as DeleteOptions, Policy},
     dispatch::failure,
-    update::Address,
+    update::{Address, By},
 };
 use rand::{RngExt as _, SeedableRng as _, rngs::StdRng};
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use crate::{
-    api::{Api, context::Context},
+    api::{Api, By, context::Context},
     auth::bootstrap as roles,
     status::Result,
 };
@@ -14,7 +14,7 @@ const NAMESPACES: [&str; 4] = ["default", "kube-system", "kube-public", "kube-no
 
 /// Creates what is missing.
 pub(crate) async fn run(api: &Arc<Api>) -> Result<()> {
-    let context = Context::internal("system:apiserver");
+    let context = Context::internal("system:apiserver", "kube-apiserver");
     for name in NAMESPACES {
         ensure(
             api,
@@ -48,7 +48,7 @@ async fn ensure(
     let namespace = crate::object::namespace(&object).to_owned();
     let key = resource.key(&namespace, crate::object::name(&object));
     if api.store.get(&resource.storage, &key).is_none() {
-        api.create_object(context, &resource, &namespace, object, "")
+        api.create_object(context, &resource, &namespace, object, By::Update)
             .await?;
     }
     Ok(())

@@ -35,7 +35,7 @@ impl Housekeeper {
         let stop = api.stop.clone();
         let mut changes = api.store.changes();
         let mut keeper = Self {
-            context: Context::internal("system:housekeeper"),
+            context: Context::internal("system:kube-controller-manager", "kube-controller-manager"),
             graph: Graph::default(),
             seen: 0,
             api,

@@ -20,7 +20,6 @@
 
 #![expect(
     dead_code,
-    clippy::unnecessary_wraps,
     clippy::unused_async,
     clippy::unused_self,
     reason = "parts of the server are wired up one after the other"

@@ -28,6 +28,8 @@ struct Details {
     uid: String,
     causes: Vec<Cause>,
     retry_after: u32,
+    /// Present in the answer even when empty.
+    shown: bool,
 }
 
 /// One cause of a failure; `field` is a path into the object.
@@ -199,6 +201,7 @@ impl Status {
             "MethodNotAllowed",
             "the server does not allow this method on the requested resource",
         )
+        .with_details()
     }
 
     pub(crate) fn not_acceptable(offered: &[&str]) -> Self {
@@ -206,10 +209,36 @@ impl Status {
             StatusCode::NOT_ACCEPTABLE,
             "NotAcceptable",
             format!(
-                "only the following media types are accepted: {}",
+                "406: Not Acceptable\n\nAvailable representations: {}",
                 offered.join(", ")
             ),
         )
+        .with_details()
+    }
+
+    /// A patch of a type that the kind does not take.
+    pub(crate) fn unsupported_patch() -> Self {
+        Self::of(
+            StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            "UnsupportedMediaType",
+            "415: Unsupported Media Type",
+        )
+        .with_details()
+    }
+
+    /// A patch that does not fit its object.
+    pub(crate) fn rejected() -> Self {
+        Self::of(
+            StatusCode::UNPROCESSABLE_ENTITY,
+            "Invalid",
+            "the server rejected our request due to an error in our request",
+        )
+        .with_details()
+    }
+
+    fn with_details(mut self) -> Self {
+        self.details.shown = true;
+        self
     }
 
     pub(crate) fn unsupported_media_type(offered: &[&str]) -> Self {
@@ -303,9 +332,11 @@ impl Status {
             "metadata": {},
             "status": "Failure",
             "message": self.message,
-            "reason": self.reason,
             "code": self.code.as_u16(),
         });
+        if !self.reason.is_empty() {
+            status["reason"] = json!(self.reason);
+        }
         let mut details = Map::new();
         let d = &self.details;
         for (key, value) in [
@@ -325,7 +356,7 @@ impl Status {
         if d.retry_after > 0 {
             details.insert("retryAfterSeconds".into(), json!(d.retry_after));
         }
-        if !details.is_empty() || self.reason == "Conflict" {
+        if !details.is_empty() || d.shown {
             status["details"] = Value::Object(details);
         }
         status

@@ -20,6 +20,8 @@ pub(crate) struct Context {
     pub(crate) headers: HeaderMap,
     pub(crate) body: Bytes,
     warnings: Mutex<Vec<String>>,
+    /// The manager recorded for what the server does by itself.
+    acts_as: Option<&'static str>,
 }
 
 /// What happens to fields the schema does not know.
@@ -45,23 +47,26 @@ impl Context {
             headers,
             body,
             warnings: Mutex::default(),
+            acts_as: None,
         }
     }
 
     /// A request the server makes of itself.
-    pub(crate) fn internal(name: &str) -> Self {
+    pub(crate) fn internal(name: &str, manager: &'static str) -> Self {
         let user = User {
             name: name.to_owned(),
             groups: vec!["system:masters".into()],
             ..User::default()
         };
-        Self::new(
+        let mut context = Self::new(
             Arc::new(user),
             Target::default(),
             Query::default(),
             HeaderMap::new(),
             Bytes::new(),
-        )
+        );
+        context.acts_as = Some(manager);
+        context
     }
 
     /// Adds a `Warning` header to the answer.
@@ -97,12 +102,40 @@ impl Context {
         if !given.is_empty() {
             return given.to_owned();
         }
+        if let Some(name) = self.acts_as {
+            return name.to_owned();
+        }
         let agent = self.header(header::USER_AGENT);
         let name = agent.split('/').next().unwrap_or_default();
         match name {
             "" => "unknown".to_owned(),
             name => name.chars().take(128).collect(),
         }
+    }
+
+    /// Refuses names of managers that are too long or cannot be printed.
+    pub(crate) fn check_manager(&self) -> Result<()> {
+        let name = self.query.text("fieldManager");
+        let cause = if name.len() > 128 {
+            Cause::new(
+                "FieldValueTooLong",
+                "fieldManager",
+                "Too long: may not be more than 128 bytes",
+            )
+        } else if let Some((at, c)) = name.char_indices().find(|(_, c)| c.is_control()) {
+            Cause::new(
+                "FieldValueInvalid",
+                "fieldManager",
+                format!(
+                    "Invalid value: {}: invalid character U+{:04X} (at position {at})",
+                    crate::golang::quote(name),
+                    u32::from(c)
+                ),
+            )
+        } else {
+            return Ok(());
+        };
+        Err(invalid_options(self.options_kind(), cause))
     }
 
     pub(crate) fn dry_run(&self) -> Result<bool> {

@@ -56,6 +56,8 @@ impl Api {
             if new == old {
                 break;
             }
+            let mut new = new;
+            self.track_as("kube-apiserver", resource, (Some(&old), &mut new), "status");
             let write = Write {
                 resource: Arc::clone(&resource.storage),
                 key: entry.key.to_string(),

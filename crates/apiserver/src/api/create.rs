@@ -12,6 +12,7 @@ use super::{
     meta::{self, about},
     render::Renderer,
     strategy, typed,
+    update::By,
 };
 use crate::{
     object,
@@ -31,22 +32,23 @@ impl Api {
         resource: &Arc<Resource>,
         namespace: &str,
     ) -> Result<Answer> {
-        let mut object = decode::body(context)?;
+        let mut object = decode::body(context, &resource.kind)?;
+        context.check_manager()?;
         meta::check_kind(resource, &mut object)?;
         let created = self
-            .create_object(context, resource, namespace, object, "")
+            .create_object(context, resource, namespace, object, By::Update)
             .await?;
         Ok(Answer::created(&created))
     }
 
-    /// Creates an object that is already decoded; `applied` is set when server-side apply made it.
+    /// Creates an object that is already decoded; `by` says who records field ownership.
     pub(crate) async fn create_object(
         self: &Arc<Self>,
         context: &Context,
         resource: &Arc<Resource>,
         namespace: &str,
         mut object: Value,
-        subresource: &str,
+        by: By,
     ) -> Result<Value> {
         let dry_run = context.dry_run()?;
         meta::place_new(resource, namespace, &mut object)?;
@@ -63,7 +65,6 @@ impl Api {
             object::set_meta(&mut object, "managedFields", managed);
         }
         if resource.has_status()
-            && subresource != "status"
             && let Some(map) = object.as_object_mut()
         {
             map.remove("status");
@@ -78,7 +79,7 @@ impl Api {
                 object::set_meta(&mut object, "name", format!("{base}{}", self.name_suffix()));
             }
             let mut object = object.clone();
-            self.admit_new(context, resource, &mut object).await?;
+            self.admit_new(context, resource, &mut object, by).await?;
             let name = object::name(&object).to_owned();
             let key = resource.key(namespace, &name);
             if dry_run {
@@ -119,6 +120,7 @@ impl Api {
         context: &Context,
         resource: &Arc<Resource>,
         object: &mut Value,
+        by: By,
     ) -> Result<()> {
         if object::name(object).is_empty() {
             return Err(Status::invalid(
@@ -131,7 +133,10 @@ impl Api {
                 )],
             ));
         }
-        let causes = typed::validate(resource, object, None);
+        if by == By::Update {
+            self.track(context, resource, (None, object), "");
+        }
+        let causes = typed::validate(resource, object, None, "");
         if !causes.is_empty() {
             let name = object::name(object);
             return Err(Status::invalid(

@@ -1,32 +1,94 @@
 //! Request bodies into JSON values.
 
+use std::fmt::Write as _;
+
 use serde_json::Value;
 
 use super::context::{Context, FieldValidation};
 use crate::status::{Result, Status};
 
-const OFFERED: &[&str] = &["application/json", "application/yaml"];
+const OFFERED: &[&str] = &[
+    "application/json",
+    "application/yaml",
+    "application/vnd.kubernetes.protobuf",
+];
 
-/// Reads a JSON or YAML body.
-pub(crate) fn body(context: &Context) -> Result<Value> {
+/// Reads a JSON or YAML body that should be of a kind.
+pub(crate) fn body(context: &Context, kind: &str) -> Result<Value> {
     match context.content_type() {
-        "application/json" | "" => json(context, &context.body),
-        "application/yaml" => yaml(&context.body),
+        "application/json" | "" => json(context, kind),
+        "application/yaml" => yaml(context, kind),
         _ => Err(Status::unsupported_media_type(OFFERED)),
     }
 }
 
-/// Reads JSON, reporting duplicate fields as the client asked.
-pub(crate) fn json(context: &Context, bytes: &[u8]) -> Result<Value> {
-    let value: Value = serde_json::from_slice(bytes).map_err(|error| {
-        Status::bad_request(format!(
-            "couldn't get version/kind; json parse error: {error}"
-        ))
+/// Go's word for the type of a JSON value.
+pub(crate) fn go_type(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "bool",
+        Value::Number(_) => "number",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
+    }
+}
+
+fn unrecognized(kind: &str, why: &str, body: &[u8]) -> Status {
+    // The beginning of the body: as text when it looks like an object, else in hexadecimal.
+    let shown = match body {
+        [] => "<empty>".to_owned(),
+        [b'{', ..] => {
+            let text = String::from_utf8_lossy(body);
+            let cut: String = text.chars().take(30).collect();
+            if cut.len() < text.len() {
+                format!("{cut} ...")
+            } else {
+                cut
+            }
+        }
+        _ => {
+            let hex = body.iter().take(30).fold(String::new(), |mut hex, byte| {
+                // Writing to a string does not fail.
+                let _ = write!(hex, "{byte:02x}");
+                hex
+            });
+            if body.len() > 30 {
+                format!("{hex} ...")
+            } else {
+                hex
+            }
+        }
+    };
+    Status::bad_request(format!(
+        "the object provided is unrecognized (must be of type {kind}): couldn't get version/kind; json parse error: {why} ({shown})"
+    ))
+}
+
+fn must_be_object(kind: &str, value: &Value, body: &[u8]) -> Result<()> {
+    if value.is_object() || value.is_null() {
+        return Ok(());
+    }
+    let why = format!(
+        "json: cannot unmarshal {} into Go value of type struct {{ APIVersion string \"json:\\\"apiVersion,omitempty\\\"\"; Kind string \"json:\\\"kind,omitempty\\\"\" }}",
+        go_type(value)
+    );
+    Err(unrecognized(kind, &why, body))
+}
+
+fn json(context: &Context, kind: &str) -> Result<Value> {
+    let bytes = &context.body;
+    let mut value: Value = serde_json::from_slice(bytes).map_err(|error| {
+        let why = if error.is_eof() {
+            "unexpected end of JSON input".to_owned()
+        } else {
+            error.to_string()
+        };
+        unrecognized(kind, &why, bytes)
     })?;
-    if !value.is_object() {
-        return Err(Status::bad_request(
-            "couldn't get version/kind; json parse error: json: cannot unmarshal into Go value of type struct { APIVersion string \"json:\\\"apiVersion,omitempty\\\"\"; Kind string \"json:\\\"kind,omitempty\\\"\" }",
-        ));
+    must_be_object(kind, &value, bytes)?;
+    if value.is_null() {
+        value = Value::Object(serde_json::Map::new());
     }
     let validation = context.field_validation()?;
     if validation != FieldValidation::Ignore {
@@ -36,19 +98,14 @@ pub(crate) fn json(context: &Context, bytes: &[u8]) -> Result<Value> {
     Ok(value)
 }
 
-fn yaml(bytes: &[u8]) -> Result<Value> {
-    let text = std::str::from_utf8(bytes)
+fn yaml(context: &Context, kind: &str) -> Result<Value> {
+    let text = std::str::from_utf8(&context.body)
         .map_err(|_| Status::bad_request("error converting YAML to JSON: yaml: invalid UTF-8"))?;
     let value: Value = serde_saphyr::from_str(text).map_err(|error| {
         Status::bad_request(format!("error converting YAML to JSON: yaml: {error}"))
     })?;
-    if value.is_object() {
-        Ok(value)
-    } else {
-        Err(Status::bad_request(
-            "couldn't get version/kind; json parse error: the document is not an object",
-        ))
-    }
+    must_be_object(kind, &value, &context.body)?;
+    Ok(value)
 }
 
 /// Refuses or warns about faults of fields, such as `unknown field "spec.x"`.

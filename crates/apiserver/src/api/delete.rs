@@ -55,7 +55,7 @@ impl Options {
         let body = if context.body.is_empty() {
             Value::Null
         } else {
-            decode::body(context)?
+            decode::body(context, "DeleteOptions")?
         };
         Self::from(context, &body)
     }
@@ -76,7 +76,7 @@ impl Options {
                     Cause::unsupported(
                         "propagationPolicy",
                         other,
-                        &["Foreground", "Background", "Orphan"],
+                        &["Foreground", "Background", "Orphan", "nil"],
                     ),
                 ));
             }
@@ -396,9 +396,9 @@ fn check_preconditions(resource: &Resource, object: &Value, options: &Options) -
         && uid != object::uid(object)
     {
         return Err(Status::conflict(
-            about(resource, name),
+            kind_of(resource, name),
             &format!(
-                "Precondition failed: UID in precondition: {uid}, UID in object meta: {}",
+                "the UID in the precondition ({uid}) does not match the UID in record ({}). The object might have been deleted and then recreated",
                 object::uid(object)
             ),
         ));
@@ -407,9 +407,9 @@ fn check_preconditions(resource: &Resource, object: &Value, options: &Options) -
         && version != object::resource_version(object)
     {
         return Err(Status::conflict(
-            about(resource, name),
+            kind_of(resource, name),
             &format!(
-                "Precondition failed: ResourceVersion in precondition: {version}, ResourceVersion in object meta: {}",
+                "the ResourceVersion in the precondition ({version}) does not match the ResourceVersion in record ({}). The object might have been modified",
                 object::resource_version(object)
             ),
         ));
@@ -427,4 +427,13 @@ fn success_details(resource: &Resource, object: &Value) -> Value {
         details["group"] = json!(resource.group);
     }
     details
+}
+
+/// Preconditions name the kind where other conflicts name the resource.
+fn kind_of<'a>(resource: &'a Resource, name: &'a str) -> crate::status::About<'a> {
+    crate::status::About {
+        group: &resource.group,
+        resource: &resource.kind,
+        name,
+    }
 }

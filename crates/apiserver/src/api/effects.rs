@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::{Api, context::Context};
+use super::{Api, context::Context, update::By};
 use crate::{
     auth::rbac,
     object,
@@ -81,8 +81,9 @@ impl Api {
             object["apiVersion"] = json!("v1");
             object["kind"] = json!(resource.kind);
             let context =
-                Context::internal("system:serviceaccount:kube-system:service-account-controller");
-            let created = Box::pin(self.create_object(&context, &resource, name, object, "")).await;
+                Context::internal("system:kube-controller-manager", "kube-controller-manager");
+            let created =
+                Box::pin(self.create_object(&context, &resource, name, object, By::Update)).await;
             if let Err(error) = created {
                 tracing::debug!(%error, namespace = name, "a namespace lacks its {plural}");
             }

@@ -12,7 +12,7 @@ use super::{
     dispatch::Answer,
     meta::{self, about},
     render::Renderer,
-    update::Address,
+    update::{Address, By},
 };
 use crate::{
     object,
@@ -31,7 +31,7 @@ impl Api {
         pods: &Arc<Resource>,
         at: Address<'_>,
     ) -> Result<Answer> {
-        let mut binding = decode::body(context)?;
+        let mut binding = decode::body(context, "Binding")?;
         meta::expect_kind(&mut binding, "v1", "Binding")?;
         let target = &binding["target"];
         let node = text(target, "name").to_owned();
@@ -58,6 +58,7 @@ impl Api {
                 subresource: "binding",
                 ..at
             },
+            By::Update,
             |old| {
                 let bound = text(&old["spec"], "nodeName");
                 if !bound.is_empty() {
@@ -113,7 +114,7 @@ impl Api {
         pods: &Arc<Resource>,
         at: Address<'_>,
     ) -> Result<Answer> {
-        let mut eviction = decode::body(context)?;
+        let mut eviction = decode::body(context, "Eviction")?;
         meta::expect_kind(&mut eviction, "policy/v1", "Eviction")?;
         let named = object::name(&eviction);
         if !named.is_empty() && named != at.name {
@@ -231,7 +232,7 @@ impl Api {
         if dry_run {
             return make(budget).map(drop);
         }
-        self.change(context, &budgets, address, make)
+        self.change(context, &budgets, address, By::Update, make)
             .await
             .map(drop)
     }

@@ -2,17 +2,20 @@
 
 use std::sync::Arc;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::{
     Api,
     context::{Context, invalid_options},
+    decode,
     dispatch::Answer,
     meta, typed,
-    update::Address,
+    update::{Address, By},
 };
 use crate::{
-    registry::Resource,
+    apply::{self, Stamp},
+    object, patch,
+    registry::{Resource, text},
     status::{Cause, Result, Status},
 };
 
@@ -30,28 +33,102 @@ impl Api {
         at: Address<'_>,
     ) -> Result<Answer> {
         let patch = Patch::read(context, resource)?;
-        if let Patch::Apply(config) = &patch {
-            let key = resource.key(at.namespace, at.name);
-            if at.subresource.is_empty() && self.store.get(&resource.storage, &key).is_none() {
-                let mut config = config.clone();
-                meta::check_kind(resource, &mut config)?;
-                meta::place_existing(resource, (at.namespace, at.name), &mut config)?;
-                let created = self
-                    .create_object(context, resource, at.namespace, config, "")
-                    .await?;
-                return Ok(Answer::created(&created));
-            }
-        } else if context.query.get("force").is_some() {
+        if let Patch::Apply(config) = patch {
+            return self.apply(context, resource, at, config).await;
+        }
+        if context.query.get("force").is_some() {
             return Err(invalid_options(
                 "PatchOptions",
                 Cause::forbidden("force", "may not be specified for non-apply patch"),
             ));
         }
         let changed = self
-            .change(context, resource, at, |old| {
-                let mut new = patch.apply(old)?;
+            .change(context, resource, at, By::Update, |old| {
+                let mut new = patch.on(old, resource)?;
                 meta::check_kind(resource, &mut new)?;
+                typed::decode_as(resource, &mut new).map_err(|why| {
+                    Status::invalid(
+                        "",
+                        "",
+                        "",
+                        vec![Cause::invalid("patch", &json!(patch.shown()), &why)],
+                    )
+                })?;
                 meta::place_existing(resource, (at.namespace, at.name), &mut new)?;
+                typed::admit(context, resource, &mut new)?;
+                Ok(new)
+            })
+            .await?;
+        Ok(Answer::ok(&changed))
+    }
+
+    /// Server-side apply.
+    async fn apply(
+        self: &Arc<Self>,
+        context: &Context,
+        resource: &Arc<Resource>,
+        at: Address<'_>,
+        mut config: Value,
+    ) -> Result<Answer> {
+        let manager = context.query.text("fieldManager");
+        if manager.is_empty() {
+            return Err(invalid_options(
+                "PatchOptions",
+                Cause::required("fieldManager", "is required for apply patch"),
+            ));
+        }
+        context.check_manager()?;
+        let force = context.query.flag("force");
+        if text(&config, "kind").is_empty() || text(&config, "apiVersion").is_empty() {
+            let missing = if text(&config, "kind").is_empty() {
+                "Object 'Kind' is missing in"
+            } else {
+                "Object 'apiVersion' is missing in"
+            };
+            return Err(Status::bad_request(format!("{missing} '{config}'")));
+        }
+        meta::check_kind(resource, &mut config)?;
+        meta::place_existing(resource, (at.namespace, at.name), &mut config)?;
+        let time = self.clock.now_rfc3339();
+        let api_version = resource.api_version();
+        let stamp = Stamp {
+            manager,
+            api_version: &api_version,
+            subresource: at.subresource,
+            has_status: resource.has_status(),
+            time: &time,
+        };
+        let shape = resource.shape();
+        let key = resource.key(at.namespace, at.name);
+        if self.store.get(&resource.storage, &key).is_none() {
+            if !at.subresource.is_empty() {
+                return Err(Status::not_found(meta::about(resource, at.name)));
+            }
+            if !object::uid(&config).is_empty() {
+                return Err(Status::conflict(
+                    meta::about(resource, at.name),
+                    &format!(
+                        "uid mismatch: the provided object specified uid {}, and no existing object was found",
+                        object::uid(&config)
+                    ),
+                ));
+            }
+            if !object::resource_version(&config).is_empty() {
+                return Err(Status::not_found(meta::about(resource, at.name)));
+            }
+            let object = apply::apply(None, &config, shape, &stamp, force).map_err(refusal)?;
+            let created = self
+                .create_object(context, resource, at.namespace, object, By::Apply)
+                .await?;
+            return Ok(Answer::created(&created));
+        }
+        let changed = self
+            .change(context, resource, at, By::Apply, |old| {
+                let mut new =
+                    apply::apply(Some(old), &config, shape, &stamp, force).map_err(refusal)?;
+                if object::resource_version(&config).is_empty() {
+                    object::take_meta(&mut new, "resourceVersion");
+                }
                 typed::admit(context, resource, &mut new)?;
                 Ok(new)
             })
@@ -60,9 +137,29 @@ impl Api {
     }
 }
 
+fn refusal(error: apply::Error) -> Status {
+    match error {
+        apply::Error::Conflict { message, causes } => Status::apply_conflict(
+            message,
+            causes
+                .iter()
+                .map(|cause| {
+                    Cause::new(
+                        text(cause, "reason"),
+                        text(cause, "field"),
+                        text(cause, "message"),
+                    )
+                })
+                .collect(),
+        ),
+        apply::Error::BadRequest(text) => Status::bad_request(text),
+        apply::Error::Typed(text) => Status::foreign(500, "", text),
+    }
+}
+
 /// A decoded patch.
 pub(crate) enum Patch {
-    Json(json_patch::Patch),
+    Json(Value),
     Merge(Value),
     Strategic(Value),
     Apply(Value),
@@ -75,9 +172,16 @@ impl Patch {
                 .map_err(|e| Status::bad_request(format!("error decoding patch: {e}")))
         };
         match context.content_type() {
-            JSON_PATCH => serde_json::from_slice(&context.body)
-                .map(Self::Json)
-                .map_err(|e| Status::bad_request(format!("error decoding patch: {e}"))),
+            JSON_PATCH => {
+                let body = body()?;
+                match &body {
+                    Value::Array(_) => Ok(Self::Json(body)),
+                    other => Err(Status::bad_request(format!(
+                        "error decoding patch: json: cannot unmarshal {} into Go value of type []handlers.jsonPatchOp",
+                        decode::go_type(other)
+                    ))),
+                }
+            }
             MERGE_PATCH => Ok(Self::Merge(body()?)),
             STRATEGIC if resource.is_builtin() => Ok(Self::Strategic(body()?)),
             APPLY => {
@@ -86,33 +190,34 @@ impl Patch {
                     .map(Self::Apply)
                     .map_err(|e| Status::bad_request(format!("error decoding YAML: {e}")))
             }
-            _ if resource.is_builtin() => Err(Status::unsupported_media_type(&[
-                JSON_PATCH,
-                MERGE_PATCH,
-                STRATEGIC,
-                APPLY,
-            ])),
-            _ => Err(Status::unsupported_media_type(&[
-                JSON_PATCH,
-                MERGE_PATCH,
-                APPLY,
-            ])),
+            _ => Err(Status::unsupported_patch()),
+        }
+    }
+
+    /// The patch as errors show it.
+    fn shown(&self) -> String {
+        match self {
+            Self::Json(patch)
+            | Self::Merge(patch)
+            | Self::Strategic(patch)
+            | Self::Apply(patch) => patch.to_string(),
         }
     }
 
     /// What the patch makes of an object.
-    pub(crate) fn apply(&self, old: &Value) -> Result<Value> {
+    pub(crate) fn on(&self, old: &Value, resource: &Resource) -> Result<Value> {
         let mut new = old.clone();
+        let rejected = |error: patch::Error| match error {
+            patch::Error::Malformed(why) => Status::bad_request(why),
+            patch::Error::Failed(_) => Status::rejected(),
+        };
         match self {
-            Self::Json(patch) => json_patch::patch(&mut new, patch).map_err(|_| {
-                Status::foreign(
-                    422,
-                    "Invalid",
-                    "the server rejected our request due to an error in our request".into(),
-                )
-            })?,
-            Self::Merge(patch) | Self::Strategic(patch) | Self::Apply(patch) => {
-                json_patch::merge(&mut new, patch);
+            Self::Json(patch) => {
+                patch::json(&mut new, patch).map_err(|_| Status::rejected())?;
+            }
+            Self::Merge(patch) | Self::Apply(patch) => patch::merge(&mut new, patch),
+            Self::Strategic(patch) => {
+                patch::strategic(&mut new, patch, resource.shape()).map_err(rejected)?;
             }
         }
         Ok(new)

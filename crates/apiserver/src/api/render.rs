@@ -62,6 +62,9 @@ pub(crate) fn negotiate(context: &Context, streaming: bool) -> Result<Form> {
     Err(Status::not_acceptable(&[
         "application/json",
         "application/yaml",
+        "application/vnd.kubernetes.protobuf",
+        "application/json;stream=watch",
+        "application/vnd.kubernetes.protobuf;stream=watch",
     ]))
 }
 

@@ -32,7 +32,7 @@ impl Api {
         resource: &Arc<Resource>,
         namespace: &str,
     ) -> Result<Answer> {
-        let mut review = decode::body(context)?;
+        let mut review = decode::body(context, &resource.kind)?;
         meta::check_kind(resource, &mut review)?;
         if review.get("metadata").is_none() {
             review["metadata"] = json!({});
@@ -133,7 +133,7 @@ impl Api {
         resource: &Arc<Resource>,
         at: Address<'_>,
     ) -> Result<Answer> {
-        let mut request = decode::body(context)?;
+        let mut request = decode::body(context, "TokenRequest")?;
         meta::expect_kind(&mut request, "authentication.k8s.io/v1", "TokenRequest")?;
         let key = resource.key(at.namespace, at.name);
         let Some(entry) = self.store.get(&resource.storage, &key) else {

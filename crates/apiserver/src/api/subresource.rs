@@ -12,7 +12,7 @@ use super::{
     meta::{self, about},
     patch::Patch,
     render::Renderer,
-    update::Address,
+    update::{Address, By},
 };
 use crate::{
     object,
@@ -93,14 +93,14 @@ impl Api {
             _ => None,
         };
         let body = match patch {
-            None => Some(decode::body(context)?),
+            None => Some(decode::body(context, "Scale")?),
             Some(_) => None,
         };
         let changed = self
-            .change(context, resource, at, |old| {
+            .change(context, resource, at, By::Update, |old| {
                 let before = scale_of(resource, old);
                 let mut scale = match (&patch, &body) {
-                    (Some(patch), _) => patch.apply(&before)?,
+                    (Some(patch), _) => patch.on(&before, resource)?,
                     (None, Some(body)) => body.clone(),
                     (None, None) => before,
                 };

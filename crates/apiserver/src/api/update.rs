@@ -32,6 +32,15 @@ pub(crate) struct Address<'a> {
     pub(crate) subresource: &'a str,
 }
 
+/// How a change came about, which decides who records the ownership of its fields.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum By {
+    /// Any write but apply: the server compares old and new.
+    Update,
+    /// Server-side apply has recorded it already.
+    Apply,
+}
+
 impl Api {
     /// `PUT` on an object or its status.
     pub(crate) async fn update(
@@ -40,8 +49,15 @@ impl Api {
         resource: &Arc<Resource>,
         at: Address<'_>,
     ) -> Result<Answer> {
-        let mut body = decode::body(context)?;
+        let mut body = decode::body(context, &resource.kind)?;
         meta::check_kind(resource, &mut body)?;
+        context.check_manager()?;
+        if object::name(&body).is_empty() {
+            return Err(Status::bad_request(format!(
+                "the name of the object ({} based on URL) was undeterminable: name must be provided",
+                at.name
+            )));
+        }
         meta::place_existing(resource, (at.namespace, at.name), &mut body)?;
         typed::admit(context, resource, &mut body)?;
         let key = resource.key(at.namespace, at.name);
@@ -50,7 +66,7 @@ impl Api {
             && self.store.get(&resource.storage, &key).is_none()
         {
             let created = self
-                .create_object(context, resource, at.namespace, body, "")
+                .create_object(context, resource, at.namespace, body, By::Update)
                 .await?;
             return Ok(Answer::created(&created));
         }
@@ -67,7 +83,7 @@ impl Api {
             ));
         }
         let updated = self
-            .change(context, resource, at, |_| Ok(body.clone()))
+            .change(context, resource, at, By::Update, |_| Ok(body.clone()))
             .await?;
         Ok(Answer::ok(&updated))
     }
@@ -81,6 +97,7 @@ impl Api {
         context: &Context,
         resource: &Arc<Resource>,
         at: Address<'_>,
+        by: By,
         make: impl Fn(&Value) -> Result<Value> + Send + Sync,
     ) -> Result<Value> {
         let dry_run = context.dry_run()?;
@@ -97,7 +114,7 @@ impl Api {
             if pinned && given != object::resource_version(&old) {
                 return Err(Status::modified(about(resource, at.name)));
             }
-            self.admit_change(context, resource, (&old, &mut new), at)
+            self.admit_change(context, resource, (&old, &mut new), at, by)
                 .await?;
             if meta::is_same(&old, &new) {
                 return Ok(old);
@@ -120,10 +137,14 @@ impl Api {
         resource: &Arc<Resource>,
         (old, new): (&Value, &mut Value),
         at: Address<'_>,
+        by: By,
     ) -> Result<()> {
         meta::stamp_update(resource, old, new, at.subresource)?;
         strategy::prepare_update(resource, old, new, at.subresource);
-        let causes = typed::validate(resource, new, Some(old));
+        if by == By::Update {
+            self.track(context, resource, (Some(old), new), at.subresource);
+        }
+        let causes = typed::validate(resource, new, Some(old), at.subresource);
         if !causes.is_empty() {
             return Err(Status::invalid(
                 &resource.group,

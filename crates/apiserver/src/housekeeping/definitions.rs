@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::Housekeeper;
 use crate::{
-    api::{CLEANUP, CRDS, DeleteOptions, Policy},
+    api::{By, CLEANUP, CRDS, DeleteOptions, Policy},
     object,
     registry::{builtin, text},
 };
@@ -112,7 +112,7 @@ impl Housekeeper {
             subresource: "status",
         };
         self.api
-            .change(&self.context, resource, at, |old| {
+            .change(&self.context, resource, at, By::Update, |old| {
                 let mut new = old.clone();
                 object::take_meta(&mut new, "resourceVersion");
                 change(&mut new);

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::Housekeeper;
 use crate::{
-    api::{Address, DeleteOptions, Policy},
+    api::{Address, By, DeleteOptions, Policy},
     object,
     registry::{Resource, text},
     status::Status,
@@ -327,7 +327,7 @@ impl Housekeeper {
         };
         let edited = self
             .api
-            .change(&self.context, resource, at, |old| {
+            .change(&self.context, resource, at, By::Update, |old| {
                 let mut new = old.clone();
                 object::take_meta(&mut new, "resourceVersion");
                 change(&mut new);

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::Housekeeper;
 use crate::{
-    api::{Address, DeleteOptions, Policy},
+    api::{Address, By, DeleteOptions, Policy},
     object,
 };
 
@@ -109,7 +109,7 @@ impl Housekeeper {
         };
         let finished = self
             .api
-            .change(&self.context, &namespaces, at, |old| {
+            .change(&self.context, &namespaces, at, By::Update, |old| {
                 let mut new = old.clone();
                 new["spec"]["finalizers"] = json!([]);
                 if let Some(spec) = new["spec"].as_object_mut() {
@@ -152,7 +152,7 @@ impl Housekeeper {
         };
         let reported = self
             .api
-            .change(&self.context, &namespaces, at, |old| {
+            .change(&self.context, &namespaces, at, By::Update, |old| {
                 let mut new = old.clone();
                 let mut conditions = new["status"]["conditions"]
                     .as_array()

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::{Resource, Traits, builtin, text};
-use crate::object;
+use crate::{object, schema::Schema};
 
 /// What a CRD says about one of its versions, beyond names.
 #[derive(Debug, Default)]
@@ -23,8 +23,9 @@ pub(crate) struct Version {
     /// Objects written before this revision may lack defaults and hold fields the schema lost.
     pub(crate) since: u64,
     pub(crate) deprecation: Option<String>,
-    /// The `openAPIV3Schema`.
+    /// The `openAPIV3Schema`, as written and compiled.
     pub(crate) source: Value,
+    pub(crate) schema: Option<Arc<Schema>>,
 }
 
 /// Where a `scale` subresource finds its numbers.
@@ -98,6 +99,9 @@ pub(crate) fn resources(crd: &Value, since: u64) -> Vec<Resource> {
                     str::to_owned,
                 )
             }),
+            schema: Schema::from_crd(&version["schema"]["openAPIV3Schema"])
+                .ok()
+                .map(Arc::new),
             source: version["schema"]["openAPIV3Schema"].clone(),
         };
         Resource {
