@@ -10,7 +10,6 @@ mod convert;
 mod crds;
 mod create;
 mod decode;
-mod definition;
 mod delete;
 mod discovery;
 mod dispatch;
@@ -46,6 +45,7 @@ use crate::{
         tokens::{Signer, StaticTokens},
     },
     clock::Clock,
+    metrics::Metrics,
     registry::{Kinds, Registry},
     store::Store,
 };
@@ -61,6 +61,7 @@ pub(crate) struct Api {
     pub(crate) policies: rbac::Cache,
     /// The certificate authority that clients in the cluster shall trust.
     pub(crate) root_ca: Option<String>,
+    pub(crate) metrics: Arc<Metrics>,
     /// Ends watches and background work.
     pub(crate) stop: CancellationToken,
 }
@@ -86,6 +87,7 @@ impl Api {
             tokens: parts.tokens,
             policies: rbac::Cache::default(),
             root_ca: parts.root_ca,
+            metrics: Arc::new(Metrics::new()),
             stop: CancellationToken::new(),
         });
         api.load_crds();

@@ -35,6 +35,7 @@ mod housekeeping;
 pub mod kinds;
 mod memory;
 pub mod meta;
+mod metrics;
 pub mod names;
 mod object;
 pub mod openapi;

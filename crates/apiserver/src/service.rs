@@ -116,7 +116,21 @@ impl ApiService {
             }
         };
         let context = Context::new(user, target, query, parts.headers, body);
-        self.api.respond(&context).await
+        let began = tokio::time::Instant::now();
+        let response = self.api.respond(&context).await;
+        let (group, resource) = context
+            .target
+            .resource
+            .as_ref()
+            .map_or(("", ""), |r| (r.group.as_str(), r.plural.as_str()));
+        self.api.metrics.answered(
+            context.target.verb.as_str(),
+            group,
+            resource,
+            response.status().as_u16(),
+            began.elapsed().as_secs_f64(),
+        );
+        response
     }
 
     /// Who asks, if they may.

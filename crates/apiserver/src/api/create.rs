@@ -69,7 +69,7 @@ impl Api {
         {
             map.remove("status");
         }
-        strategy::prepare_new(resource, &mut object);
+        strategy::complete(resource, &mut object);
 
         let generate = object::meta(&object, "generateName").to_owned();
         let generated = object::name(&object).is_empty() && !generate.is_empty();
@@ -77,6 +77,7 @@ impl Api {
             if generated {
                 let base: String = generate.chars().take(58).collect();
                 object::set_meta(&mut object, "name", format!("{base}{}", self.name_suffix()));
+                strategy::complete(resource, &mut object);
             }
             let mut object = object.clone();
             self.admit_new(context, resource, &mut object, by).await?;
@@ -136,6 +137,7 @@ impl Api {
         if by == By::Update {
             self.track(context, resource, (None, object), "");
         }
+        strategy::prepare_new(resource, object);
         let causes = typed::validate(resource, object, None, "");
         if !causes.is_empty() {
             let name = object::name(object);

@@ -1,5 +1,7 @@
 //! What the server serves, told to clients: `/api`, `/apis`, `/version` and health.
 
+mod aggregated;
+
 use std::sync::Arc;
 
 use http::StatusCode;
@@ -14,7 +16,7 @@ use crate::{
 };
 
 /// The version of Kubernetes whose behaviour is followed.
-pub(crate) const VERSION: (&str, &str, &str) = ("1", "37", "v1.37.0");
+pub(crate) const VERSION: (&str, &str, &str) = ("1", "36", "v1.36.4");
 
 impl Api {
     /// Paths that name no objects.
@@ -29,10 +31,19 @@ impl Api {
         }
         let kinds = self.kinds();
         let parts: Vec<&str> = path.split('/').skip(1).collect();
+        if let ["api" | "apis"] = parts.as_slice()
+            && let Some(answer) = aggregated::answer(context, &kinds, parts[0] == "api")
+        {
+            return Ok(answer);
+        }
         match parts.as_slice() {
             [] | [""] => Ok(Answer::ok(&root(&kinds))),
             ["version"] => Ok(Answer::ok(&version())),
             ["healthz" | "livez" | "readyz", ..] => Ok(health(context, parts[0])),
+            ["metrics"] => Ok(
+                Answer::text(StatusCode::OK, self.metrics.render(&self.store))
+                    .typed("application/openmetrics-text; version=1.0.0; charset=utf-8"),
+            ),
             ["api"] => Ok(Answer::ok(&json!({
                 "kind": "APIVersions",
                 "versions": ["v1"],

@@ -210,12 +210,15 @@ impl Patch {
         let rejected = |error: patch::Error| match error {
             patch::Error::Malformed(why) => Status::bad_request(why),
             patch::Error::Failed(_) => Status::rejected(),
+            patch::Error::Unmergeable(why) => Status::foreign(500, "", why),
         };
         match self {
             Self::Json(patch) => {
                 patch::json(&mut new, patch).map_err(|_| Status::rejected())?;
             }
-            Self::Merge(patch) | Self::Apply(patch) => patch::merge(&mut new, patch),
+            Self::Merge(patch) | Self::Apply(patch) => {
+                patch::merge(&mut new, patch).map_err(rejected)?;
+            }
             Self::Strategic(patch) => {
                 patch::strategic(&mut new, patch, resource.shape()).map_err(rejected)?;
             }

@@ -8,18 +8,28 @@ use crate::{
     registry::{Resource, text},
 };
 
-/// Completes a new object before admission.
-pub(crate) fn prepare_new(resource: &Resource, object: &mut Value) {
+/// Rewrites what is only another way to write something, and names a definition may leave out.
+pub(crate) fn complete(resource: &Resource, object: &mut Value) {
     match (resource.group.as_str(), resource.kind.as_str()) {
         ("", "Namespace") => {
-            object::set_path(object, "spec.finalizers", json!(["kubernetes"]));
-            object::set_path(object, "status", json!({"phase": "Active"}));
             let name = object::name(object).to_owned();
             if !name.is_empty() {
                 object["metadata"]["labels"]["kubernetes.io/metadata.name"] = json!(name);
             }
         }
         ("", "Secret") => merge_string_data(object),
+        ("apiextensions.k8s.io", "CustomResourceDefinition") => complete_crd(object),
+        _ => {}
+    }
+}
+
+/// Gives a new object what only the server may decide, such as its first status.
+pub(crate) fn prepare_new(resource: &Resource, object: &mut Value) {
+    match (resource.group.as_str(), resource.kind.as_str()) {
+        ("", "Namespace") => {
+            object::set_path(object, "spec.finalizers", json!(["kubernetes"]));
+            object::set_path(object, "status", json!({"phase": "Active"}));
+        }
         ("", "Pod") => {
             let class = qos_class(object);
             object["status"] = json!({"phase": "Pending", "qosClass": class});
@@ -28,7 +38,20 @@ pub(crate) fn prepare_new(resource: &Resource, object: &mut Value) {
             object["status"] = json!({"phase": "Pending"});
         }
         ("", "Service") => object["status"] = json!({"loadBalancer": {}}),
-        ("apiextensions.k8s.io", "CustomResourceDefinition") => complete_crd(object),
+        ("apiextensions.k8s.io", "CustomResourceDefinition") => {
+            let stored: Vec<Value> = object["spec"]["versions"]
+                .as_array()
+                .into_iter()
+                .flatten()
+                .filter(|version| version["storage"] == true)
+                .map(|version| version["name"].clone())
+                .collect();
+            object["status"] = json!({
+                "acceptedNames": {"kind": "", "plural": ""},
+                "conditions": null,
+                "storedVersions": stored,
+            });
+        }
         _ => {}
     }
 }
@@ -40,14 +63,13 @@ pub(crate) fn prepare_update(
     object: &mut Value,
     subresource: &str,
 ) {
+    complete(resource, object);
     match (resource.group.as_str(), resource.kind.as_str()) {
-        ("", "Secret") => merge_string_data(object),
         ("", "Namespace") if subresource != "finalize" => {
             if let Some(finalizers) = old["spec"].get("finalizers") {
                 object["spec"]["finalizers"] = finalizers.clone();
             }
         }
-        ("apiextensions.k8s.io", "CustomResourceDefinition") => complete_crd(object),
         _ => {}
     }
 }

@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::{
     Api,
     context::{Context, FieldValidation},
-    decode, definition,
+    decode,
 };
 use crate::{
     apply::{self, Stamp},
@@ -38,12 +38,8 @@ impl Resource {
     }
 
     fn name_rule(&self) -> NameRule {
-        match (self.group.as_str(), self.kind.as_str()) {
-            ("", "Namespace") => NameRule::Label,
-            ("", "Service") => NameRule::Label1035,
-            ("rbac.authorization.k8s.io", _) => NameRule::Segment,
-            _ => NameRule::Subdomain,
-        }
+        self.built_in()
+            .map_or(NameRule::Subdomain, BuiltIn::name_rule)
     }
 }
 
@@ -96,7 +92,11 @@ fn settle(resource: &Resource, object: &mut Value) -> Vec<String> {
         return unknown;
     }
     match resource.built_in() {
-        Some(kind) => kind.prune(object),
+        Some(kind) => {
+            let unknown = kind.prune(object);
+            kind.default(object);
+            unknown
+        }
         None => Vec::new(),
     }
 }
@@ -120,11 +120,12 @@ pub(crate) fn validate(
         Some(old) if subresource.is_empty() => meta::check_update(object, old),
         Some(_) => Vec::new(),
     };
-    if let Some(schema) = resource.crd.as_ref().and_then(|crd| crd.schema.as_ref()) {
-        errors.extend(schema.validate(object, old));
-    }
-    if &*resource.storage == super::crds::CRDS && subresource.is_empty() {
-        errors.extend(definition::validate(object, old));
+    if let Some(crd) = &resource.crd {
+        if let Some(schema) = &crd.schema {
+            errors.extend(schema.validate(object, old));
+        }
+    } else if let Some(kind) = resource.built_in() {
+        errors.extend(kind.validate(object, old));
     }
     errors.into_iter().map(Cause::from).collect()
 }

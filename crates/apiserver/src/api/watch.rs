@@ -24,6 +24,7 @@ use super::{
     render::{self, Form, Renderer},
 };
 use crate::{
+    metrics::Watching,
     registry::Resource,
     status::{Cause, Result, Status},
     store::{Entry, Event},
@@ -54,6 +55,7 @@ struct Watch {
     stop: CancellationToken,
     headers_sent: bool,
     done: bool,
+    _open: Watching,
 }
 
 impl Api {
@@ -137,6 +139,7 @@ impl Api {
             stop: self.stop.clone(),
             headers_sent: false,
             done: false,
+            _open: self.metrics.watching(),
         };
         Ok(Answer::stream(Body::from_stream(watch.into_stream())))
     }
