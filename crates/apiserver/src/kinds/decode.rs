@@ -1,7 +1,8 @@
 //! Type checks of built-in kinds.
 //!
 //! The real server decodes JSON into Go structs and answers 400 with the decoder's words when a value
-//! does not fit, before any validation. Nulls are dropped, as a Go zero value would be.
+//! does not fit, before any validation. Nulls and empty lists and maps are dropped where Go would
+//! not write them either.
 
 use serde_json::Value;
 
@@ -58,6 +59,18 @@ fn named(definition: &TypeDef, value: &mut Value, at: &mut Place) -> Result<(), 
         };
         walk(&field.ty, child, &mut below)?;
     }
+    // Go does not write empty lists and maps that may be missing.
+    map.retain(
+        |name, child| match (definition.fields.get(name.as_str()), child) {
+            (Some(field), Value::Array(items)) if !field.required => {
+                !(items.is_empty() && matches!(field.ty, Ty::List(_)))
+            }
+            (Some(field), Value::Object(entries)) if !field.required => {
+                !(entries.is_empty() && matches!(field.ty, Ty::Map(..)))
+            }
+            _ => true,
+        },
+    );
     Ok(())
 }
 
@@ -181,6 +194,24 @@ mod tests {
             fault(("", "Pod"), json!({"spec": {"hostNetwork": "yes"}})),
         ];
         insta::assert_debug_snapshot!(faults);
+    }
+
+    #[test]
+    fn empty_lists_and_maps_are_as_good_as_missing() {
+        let mut object = json!({"data": {}, "metadata": {"labels": {}, "finalizers": []}});
+        BuiltIn::find("", "v1", "ConfigMap")
+            .unwrap()
+            .decode(&mut object)
+            .unwrap();
+        assert_eq!(object, json!({"metadata": {}}));
+        let mut object = json!({"spec": {"selector": {}, "template": {"spec": {"containers": [],
+            "volumes": [{"name": "x", "emptyDir": {}}]}}}});
+        let same = object.clone();
+        BuiltIn::find("apps", "v1", "Deployment")
+            .unwrap()
+            .decode(&mut object)
+            .unwrap();
+        assert_eq!(object, same);
     }
 
     #[test]
