@@ -22,9 +22,9 @@ use crate::meta::NameRule;
 use crate::schema::FieldError;
 use crate::shape::Shape;
 
-/// Removes unknown fields from any object's metadata and returns their paths.
-pub(crate) fn prune_metadata(metadata: &mut Value) -> Vec<String> {
-    prune::prune_metadata(metadata)
+/// Removes unknown fields from metadata that lies at `path` and returns their paths.
+pub(crate) fn prune_metadata(metadata: &mut Value, path: &str) -> Vec<String> {
+    prune::prune_metadata(metadata, path)
 }
 
 /// A kind that Kubernetes defines.

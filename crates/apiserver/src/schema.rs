@@ -29,8 +29,6 @@ mod structural;
 
 use serde_json::Value;
 
-use crate::kinds;
-
 pub use error::{Fault, FieldError, aggregate, invalid_message};
 pub(crate) use node::{Additional, ListType, Node, Type};
 
@@ -64,12 +62,7 @@ impl Schema {
 
     /// Removes fields the schema does not know and returns their paths, sorted.
     pub fn prune(&self, object: &mut Value) -> Vec<String> {
-        let mut removed = prune::prune(&self.root, object);
-        if let Some(metadata) = object.get_mut("metadata") {
-            removed.extend(kinds::prune_metadata(metadata));
-            removed.sort();
-        }
-        removed
+        prune::prune(&self.root, object)
     }
 
     /// Checks `object`; with `old`, also transition rules, forgiving what did not change.

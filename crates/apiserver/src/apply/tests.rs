@@ -169,6 +169,16 @@ fn an_update_owns_what_it_changes_and_takes_it_from_appliers() {
 }
 
 #[test]
+fn what_go_always_has_is_not_owned() {
+    let mut live = config(Some(1), json!([{"name": "a", "image": "a:1"}]));
+    track_update(None, &mut live, deployment(), &stamp("me", T1));
+    let containers = &live["metadata"]["managedFields"][0]["fieldsV1"]["f:spec"]["f:template"]["f:spec"]
+        ["f:containers"];
+    assert_eq!(containers.get("."), None);
+    assert_eq!(containers["k:{\"name\":\"a\"}"].get("."), Some(&json!({})));
+}
+
+#[test]
 fn status_is_owned_through_its_own_door() {
     let mut live = config(Some(1), json!([]));
     live["status"] = json!({"replicas": 1});

@@ -314,14 +314,12 @@ fn strip(shape: Shape<'_>, value: &Value, set: &FieldSet) -> Option<Value> {
     }
 }
 
-/// Adds the empty objects that a Go struct has where JSON may leave them out.
+/// Adds the zero values that a Go struct has where JSON may leave them out.
 pub(crate) fn complete(shape: Shape<'_>, value: &mut Value) {
     match value {
         Value::Object(map) => {
-            for name in shape.always_present() {
-                if !map.contains_key(name) {
-                    map.insert(name.to_owned(), Value::Object(Map::new()));
-                }
+            for (name, zero) in shape.always_present() {
+                map.entry(name).or_insert(zero);
             }
             for (name, child) in map {
                 complete(shape.field(name), child);

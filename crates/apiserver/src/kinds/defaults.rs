@@ -89,6 +89,11 @@ fn depends(name: &str, map: &mut Object) {
         }
         "core.v1.Pod" => pod(map),
         "core.v1.PodSpec" => pod_spec(map),
+        "core.v1.NodeSpec" => {
+            if let Some(range) = map.get("podCIDR").cloned() {
+                put(map, "podCIDRs", json!([range]));
+            }
+        }
         "core.v1.Container" | "core.v1.EphemeralContainer" => container(map),
         "core.v1.Volume" if map.len() == 1 => put(map, "emptyDir", json!({})),
         "core.v1.ServiceSpec" => service(map),
@@ -255,7 +260,8 @@ mod tests {
             let definition = lookup(name).unwrap_or_else(|| panic!("{name}"));
             for (field, value) in defaults {
                 assert!(definition.fields.contains_key(field), "{name}.{field}");
-                assert!(!value.is_null(), "{name}.{field}");
+                let time = matches!(definition.fields[field].ty, Ty::Time | Ty::MicroTime);
+                assert_eq!(value.is_null(), time, "{name}.{field}");
             }
         }
     }

@@ -13,11 +13,11 @@ pub(super) fn prune(definition: &TypeDef, object: &mut Value) -> Vec<String> {
     removed
 }
 
-/// Removes unknown fields from object metadata and returns their paths below `metadata`.
-pub(super) fn prune_metadata(metadata: &mut Value) -> Vec<String> {
+/// Removes unknown fields from object metadata at `path` and returns their paths.
+pub(super) fn prune_metadata(metadata: &mut Value, path: &str) -> Vec<String> {
     let mut removed = Vec::new();
     if let Some(definition) = lookup("meta.v1.ObjectMeta") {
-        named(definition, metadata, "metadata", &mut removed);
+        named(definition, metadata, path, &mut removed);
     }
     removed
 }

@@ -9,7 +9,7 @@ mod value;
 
 use kube_cel::KubeCelExt as _;
 use kube_cel::cel::objects::OptionalValue;
-use kube_cel::cel::{Context, Value as Cel};
+use kube_cel::cel::{Context, ExecutionError, Value as Cel};
 use serde_json::Value;
 
 pub(crate) use rule::Rule;
@@ -20,7 +20,49 @@ use super::{Fault, FieldError};
 
 thread_local! {
     /// The function libraries, registered once per thread.
-    static LIBRARY: Context<'static> = Context::default().with_all();
+    static LIBRARY: Context<'static> = library();
+}
+
+fn library() -> Context<'static> {
+    let mut library = Context::default().with_all();
+    // Types are compared by name only, so their names stand for them.
+    library.add_function("type", type_of);
+    for name in [
+        "bool",
+        "bytes",
+        "double",
+        "int",
+        "list",
+        "map",
+        "string",
+        "uint",
+        "null_type",
+    ] {
+        library.add_variable_from_value(name, name.to_owned());
+    }
+    library
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "the shape of a CEL function")]
+fn type_of(value: Cel) -> Result<Cel, ExecutionError> {
+    let name = match &value {
+        Cel::Bool(_) => "bool",
+        Cel::Bytes(_) => "bytes",
+        Cel::Float(_) => "double",
+        Cel::Int(_) => "int",
+        Cel::List(_) => "list",
+        Cel::Map(_) => "map",
+        Cel::String(_) => "string",
+        Cel::UInt(_) => "uint",
+        Cel::Null => "null_type",
+        other => {
+            return Err(ExecutionError::function_error(
+                "type",
+                format!("of {other:?} is not known"),
+            ));
+        }
+    };
+    Ok(Cel::String(std::sync::Arc::new(name.to_owned())))
 }
 
 /// Evaluates all rules of `root` on `object`.

@@ -7,8 +7,26 @@ use super::node::Node;
 
 /// Defaults `object` and drops nulls that neither the schema allows nor a default replaces.
 pub(crate) fn apply(root: &Node, object: &mut Value) {
+    whole_numbers(object);
     drop_nulls(root, object);
     fill(root, object);
+}
+
+/// Writes whole numbers as such: Go reads `3.0` and writes `3`.
+fn whole_numbers(value: &mut Value) {
+    match value {
+        Value::Number(number) if number.is_f64() => {
+            let float = number.as_f64().unwrap_or_default();
+            if float.fract() == 0.0 && float.abs() < 1e15 {
+                #[expect(clippy::cast_possible_truncation, reason = "whole and within range")]
+                let whole = float as i64;
+                *number = whole.into();
+            }
+        }
+        Value::Array(items) => items.iter_mut().for_each(whole_numbers),
+        Value::Object(map) => map.values_mut().for_each(whole_numbers),
+        _ => {}
+    }
 }
 
 /// Nulls where none is allowed and no default stands in mean the field is not there.

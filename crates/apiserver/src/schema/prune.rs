@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use super::node::{Additional, Node};
+use crate::kinds;
 
 /// Prunes `object`, whose own type and metadata always stay, and returns the removed paths, sorted.
 pub(crate) fn prune(root: &Node, object: &mut Value) -> Vec<String> {
@@ -10,6 +11,13 @@ pub(crate) fn prune(root: &Node, object: &mut Value) -> Vec<String> {
     walk(Some(root), object, "", true, &mut removed);
     removed.sort();
     removed
+}
+
+/// Metadata has a schema of its own, whatever the resource's says.
+fn prune_meta(name: &str, value: &mut Value, path: &str, removed: &mut Vec<String>) {
+    if name == "metadata" {
+        removed.extend(kinds::prune_metadata(value, path));
+    }
 }
 
 fn is_meta(name: &str) -> bool {
@@ -37,6 +45,7 @@ fn walk(
                 return false;
             };
             if (resource || node.embedded) && is_meta(name) {
+                prune_meta(name, value, &below, removed);
                 return true;
             }
             match (node.properties.get(name), &node.additional) {
@@ -71,10 +80,11 @@ fn walk_preserved(
     match value {
         Value::Object(map) => {
             for (name, value) in map {
+                let below = super::join(path, name);
                 if (resource || node.embedded) && is_meta(name) {
+                    prune_meta(name, value, &below, removed);
                     continue;
                 }
-                let below = super::join(path, name);
                 match (node.properties.get(name), &node.additional) {
                     (Some(property), _) => walk(Some(property), value, &below, false, removed),
                     (None, Additional::Schema(sub)) => {

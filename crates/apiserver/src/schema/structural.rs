@@ -15,7 +15,11 @@ enum Level {
 /// All reasons why `schema` cannot be the schema of a custom resource.
 pub(crate) fn check(schema: &Value) -> Vec<FieldError> {
     let mut errors = Vec::new();
-    node(schema, Level::Root, "", &mut errors);
+    // What cannot even be read as a structural schema is not judged as one.
+    unsupported(schema, "", &mut errors);
+    if errors.is_empty() {
+        node(schema, Level::Root, "", &mut errors);
+    }
     errors.sort_by_key(ToString::to_string);
     errors
 }
@@ -90,7 +94,7 @@ fn node(schema: &Value, level: Level, path: &str, errors: &mut Vec<FieldError>) 
         type_meta(schema, level, path, errors);
     }
     additional(schema, level, embedded, path, errors);
-    forbidden(schema, path, errors);
+    unique(schema, path, errors);
     lists(schema, path, errors);
     if schema.get("x-kubernetes-preserve-unknown-fields") == Some(&Value::Bool(false)) {
         let at = at("x-kubernetes-preserve-unknown-fields");
@@ -183,18 +187,13 @@ fn additional(
     if properties(schema).next().is_some() && additional != &Value::Bool(true) {
         let why = "additionalProperties and properties are mutual exclusive";
         errors.push(FieldError::forbidden(&at, why));
-    } else if additional == &Value::Bool(false) {
-        errors.push(FieldError::forbidden(
-            &at,
-            "additionalProperties cannot be set to false",
-        ));
     }
     if additional.is_object() {
         node(additional, Level::Field, &at, errors);
     }
 }
 
-fn forbidden(schema: &Value, path: &str, errors: &mut Vec<FieldError>) {
+fn unsupported(schema: &Value, path: &str, errors: &mut Vec<FieldError>) {
     for (name, why) in [
         ("definitions", "definitions is not supported"),
         ("dependencies", "dependencies is not supported"),
@@ -211,6 +210,21 @@ fn forbidden(schema: &Value, path: &str, errors: &mut Vec<FieldError>) {
             errors.push(FieldError::forbidden(&super::join(path, name), why));
         }
     }
+    for (name, sub) in properties(schema) {
+        unsupported(
+            sub,
+            &format!("{}[{name}]", super::join(path, "properties")),
+            errors,
+        );
+    }
+    for name in ["items", "additionalProperties", "not"] {
+        if let Some(sub) = schema.get(name) {
+            unsupported(sub, &super::join(path, name), errors);
+        }
+    }
+}
+
+fn unique(schema: &Value, path: &str, errors: &mut Vec<FieldError>) {
     if flag(schema, "uniqueItems") {
         let why =
             "uniqueItems cannot be set to true since the runtime complexity becomes quadratic";

@@ -133,7 +133,6 @@ fn schemas_that_are_not_structural_are_refused() {
                     "unique": {"type": "array", "uniqueItems": true, "items": {"type": "string"}},
                     "typed": {"type": "string", "anyOf": [{"type": "string", "pattern": "x"}]},
                     "regex": {"type": "string", "pattern": "("},
-                    "ref": {"type": "object", "$ref": "#/x"},
                     "rule": {"type": "string", "x-kubernetes-validations": [
                         {"rule": ""}, {"rule": "self ==", "message": "m"}]},
                 }
@@ -148,6 +147,16 @@ fn schemas_that_are_not_structural_are_refused() {
         .filter(|l| l.starts_with("properties") || l.starts_with("type"))
         .collect();
     insta::assert_snapshot!(shown);
+}
+
+#[test]
+fn a_schema_that_cannot_be_read_is_not_judged_further() {
+    let errors =
+        Schema::from_crd(&json!({"type": "object", "properties": {"spec": {"$ref": "#/x"}}}));
+    assert_eq!(
+        lines(&errors.unwrap_err()),
+        "properties[spec].$ref: Forbidden: $ref is not supported"
+    );
 }
 
 #[test]
@@ -190,6 +199,34 @@ fn ruled() -> Schema {
             },
         }}
     }))
+}
+
+#[test]
+fn rules_can_ask_for_the_type_of_a_value() {
+    let schema = schema(&json!({"type": "object", "properties": {"either": {
+        "x-kubernetes-int-or-string": true,
+        "x-kubernetes-validations": [
+            {"rule": "type(self) == int ? self > 1 : self.endsWith('%')", "message": "no"}]}}}));
+    for (either, valid) in [
+        (json!(2), true),
+        (json!(1), false),
+        (json!("5%"), true),
+        (json!("5"), false),
+    ] {
+        assert_eq!(
+            schema.validate(&json!({"either": either}), None).is_empty(),
+            valid,
+            "{either}"
+        );
+    }
+}
+
+#[test]
+fn whole_numbers_are_written_without_a_fraction() {
+    let mut object = json!({"spec": {"name": "ab", "replicas": 3.0, "ratio": 2.5}});
+    widget().default(&mut object);
+    assert_eq!(object["spec"]["replicas"].to_string(), "3");
+    assert_eq!(object["spec"]["ratio"].to_string(), "2.5");
 }
 
 #[test]
