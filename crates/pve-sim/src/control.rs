@@ -1,6 +1,7 @@
 //! What tests do to a simulation from outside PVE's API: inject faults and read counters.
 
 mod fault;
+mod guest;
 pub(crate) mod http;
 
 use std::collections::BTreeMap;

@@ -86,6 +86,7 @@ fn act(endpoint: &Endpoint, parts: &Parts, body: &[u8]) -> Outcome {
             cluster.lose_quorum();
             Ok(Value::Null)
         }
+        (method, ["guests", rest @ ..]) => super::guest::act(cluster, method, rest, body),
         _ => Err((
             StatusCode::NOT_FOUND,
             format!("no control '{} /sim/{}'", parts.method, path.join("/")),

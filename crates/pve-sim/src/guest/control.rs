@@ -30,6 +30,11 @@ impl Cluster {
         self.with_guest(vmid, |guest| guest.quirks = quirks)
     }
 
+    /// How a guest misbehaves.
+    pub fn quirks(&self, vmid: u32) -> Result<Quirks, NoGuest> {
+        self.with_guest(vmid, |guest| guest.quirks.clone())
+    }
+
     /// The system inside hangs: its process runs, but it answers nobody.
     pub fn hang_guest(&self, vmid: u32) -> Result<(), NoGuest> {
         self.with_guest(vmid, |guest| set_inside(guest, Inside::Hung))

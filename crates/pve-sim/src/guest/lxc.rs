@@ -23,9 +23,9 @@ pub(crate) fn is_mount(option: &str) -> bool {
     option == "rootfs" || super::options::is(option, "mp")
 }
 
-/// Volumes behind `rootfs` and `mpN`.
+/// Volumes behind `rootfs` and `mpN`, in that order.
 pub(crate) fn volumes(options: &Options) -> Vec<(String, String)> {
-    options
+    let mut all: Vec<(String, String)> = options
         .iter()
         .filter(|(name, _)| is_mount(name))
         .filter_map(|(name, value)| {
@@ -33,7 +33,9 @@ pub(crate) fn volumes(options: &Options) -> Vec<(String, String)> {
             split_volid(&volume)?;
             Some((name.clone(), volume))
         })
-        .collect()
+        .collect();
+    all.sort_by_key(|(name, _)| name != "rootfs");
+    all
 }
 
 /// A mount point with another volume behind it.

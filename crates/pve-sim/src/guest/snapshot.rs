@@ -325,6 +325,7 @@ pub(crate) fn rollback(call: &mut Call<'_>, kind: Kind) -> Result<Reply, Failure
         if memory || start_after {
             let hand = Hand::of_worker(&worker);
             match kind {
+                Kind::Qemu if memory => start::start_from_memory(&hand, vmid).await?,
                 Kind::Qemu => start::start(&hand, vmid).await?,
                 Kind::Lxc => lxc::power::start(&hand, vmid).await?,
             }

@@ -16,6 +16,15 @@ use crate::world::World;
 
 /// Starts a stopped guest. The caller holds its lock and has checked its configuration's lock.
 pub(crate) async fn start(hand: &Hand, vmid: u32) -> Result<(), Failure> {
+    run(hand, vmid, false).await
+}
+
+/// Starts a guest from the memory of a snapshot: the system inside goes on where it was.
+pub(crate) async fn start_from_memory(hand: &Hand, vmid: u32) -> Result<(), Failure> {
+    run(hand, vmid, true).await
+}
+
+async fn run(hand: &Hand, vmid: u32, with_memory: bool) -> Result<(), Failure> {
     let node = hand.node().to_owned();
     let resumed = hand.world(|world| {
         let guest = world.guests.find(Kind::Qemu, &node, vmid)?;
@@ -39,24 +48,33 @@ pub(crate) async fn start(hand: &Hand, vmid: u32) -> Result<(), Failure> {
             }
         })?;
     hand.take(Step::Start).await?;
-    hand.world(|world| launch(world, &node, vmid, resumed))?;
+    hand.world(|world| launch(world, &node, vmid, resumed, with_memory))?;
     inside::boot(hand.cluster(), vmid);
     Ok(())
 }
 
-/// Makes the process; the system inside begins to boot.
-fn launch(world: &mut World, node: &str, vmid: u32, resumed: bool) -> Result<(), Failure> {
+/// Makes the process. The system inside begins to boot, or goes on if its memory came back.
+fn launch(
+    world: &mut World,
+    node: &str,
+    vmid: u32,
+    resumed: bool,
+    with_memory: bool,
+) -> Result<(), Failure> {
     let (pid, now) = (world.tasks.pid(), world.now());
     let boot = world.guests.next_boot();
-    let machine = format!(
-        "pc-i440fx-{}+pve0",
-        qemu_version(world).rsplit_once('.').map_or("10.1", |v| v.0)
-    );
-    let inside = if bootable(world, world.guests.find(Kind::Qemu, node, vmid)?).is_some() {
-        Inside::Booting
-    } else {
-        Inside::Nothing
+    let version = qemu_version(world);
+    let version = version.rsplit_once('.').map_or(version, |(major, _)| major);
+    let machine = format!("pc-i440fx-{version}+pve0");
+    let image = bootable(world, world.guests.find(Kind::Qemu, node, vmid)?);
+    let inside = match image {
+        None => Inside::Nothing,
+        Some(_) if resumed || with_memory => Inside::Up,
+        Some(_) => Inside::Booting,
     };
+    let agent = image
+        .and_then(|name| world.guests.images.get(&name))
+        .is_some_and(|image| image.agent);
     let guest = world.guests.find_mut(Kind::Qemu, node, vmid)?;
     if resumed {
         guest.config.remove("lock");
@@ -67,6 +85,11 @@ fn launch(world: &mut World, node: &str, vmid: u32, resumed: bool) -> Result<(),
         }
     }
     let guest = world.guests.find_mut(Kind::Qemu, node, vmid)?;
+    if inside == Inside::Up
+        && let Some(system) = &mut guest.system
+    {
+        system.agent = agent && !guest.quirks.no_agent;
+    }
     guest.run = Some(Run {
         pid,
         since: now,

@@ -1,10 +1,27 @@
 //! How the simulated PVE behaves, seen through its API.
 
-#![expect(clippy::unwrap_used, reason = "helpers of tests may fail the test")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "helpers of tests may fail the test"
+)]
 
 mod access;
 mod caller;
+mod client;
 mod faults;
+mod guest_agent;
+mod guest_backup;
+mod guest_clone;
+mod guest_config;
+mod guest_create;
+mod guest_disks;
+mod guest_inside;
+mod guest_lxc;
+mod guest_migrate;
+mod guest_power;
+mod guest_rights;
+mod guest_snapshot;
 mod high_availability;
 mod http;
 mod networks;
@@ -12,4 +29,5 @@ mod proxmoxer;
 mod resources;
 mod sockets;
 mod state;
+mod storage_files;
 mod tasks;
