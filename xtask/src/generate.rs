@@ -1,14 +1,15 @@
 //! `cargo xtask gen`: files in the tree that are made from facts published elsewhere.
 //!
-//! The only one so far is the table of Kubernetes' built-in types: which fields each has, of what
-//! type, how lists merge, which defaults the schema declares. It is made from the OpenAPI documents
-//! in the Go module `k8s.io/kubernetes`, without their prose, and checked in, so that building needs
-//! neither Go nor a network.
+//! These are the table of Kubernetes' built-in types (which fields each has, of what type, how lists
+//! merge, which defaults the schema declares) and the numbers that fields have in protobuf. They are
+//! made from the OpenAPI documents and message definitions in the published Go modules, without their
+//! prose, and checked in, so that building needs neither Go nor a network.
 
 mod types;
+mod wire;
 
 use std::fmt::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
@@ -16,41 +17,56 @@ use sha2::{Digest, Sha256};
 
 use crate::run::root;
 
-const MODULE: &str = "k8s.io/kubernetes";
-const VERSION: &str = "v1.36.4";
 const TABLE: &str = "crates/apiserver/src/kinds/types.txt";
+const WIRE: &str = "crates/apiserver/src/kinds/wire.txt";
 
-/// Generates everything anew, downloading the module when it is not there.
+/// A published Go module.
+type Module = (&'static str, &'static str);
+
+const KUBERNETES: Module = ("k8s.io/kubernetes", "v1.36.4");
+const API: Module = ("k8s.io/api", "v0.36.4");
+const MACHINERY: Module = ("k8s.io/apimachinery", "v0.36.4");
+
+/// Generates everything anew, downloading the modules that are not there.
 pub(crate) fn generate() -> Result<()> {
-    let directory = download()?;
-    let table = table(&directory)?;
-    let path = root().join(TABLE);
-    std::fs::write(&path, table).with_context(|| format!("cannot write {}", path.display()))?;
-    anstream::eprintln!("wrote {TABLE}");
+    for (path, text) in files(&download)? {
+        let full = root().join(path);
+        std::fs::write(&full, text).with_context(|| format!("cannot write {}", full.display()))?;
+        anstream::eprintln!("wrote {path}");
+    }
     Ok(())
 }
 
-fn download() -> Result<PathBuf> {
+/// All generated files, from modules that `find` provides.
+fn files(find: &dyn Fn(Module) -> Result<PathBuf>) -> Result<Vec<(&'static str, String)>> {
+    let types = types::render(&find(KUBERNETES)?.join("api/openapi-spec/v3"))?;
+    let wire = wire::render(&find(API)?, &find(MACHINERY)?)?;
+    Ok(vec![
+        (TABLE, with_heading(KUBERNETES, &types)?),
+        (WIRE, with_heading(API, &wire)?),
+    ])
+}
+
+fn download((module, version): Module) -> Result<PathBuf> {
     let output = Command::new("go")
-        .args(["mod", "download", "-json", &format!("{MODULE}@{VERSION}")])
+        .args(["mod", "download", "-json", &format!("{module}@{version}")])
         .env("GOFLAGS", "-mod=mod")
         .output()
-        .context("cannot start `go`, which fetches Kubernetes' published module")?;
+        .context("cannot start `go`, which fetches Kubernetes' published modules")?;
     let answer: serde_json::Value = serde_json::from_slice(&output.stdout)
         .with_context(|| String::from_utf8_lossy(&output.stderr).into_owned())?;
     let directory = answer["Dir"].as_str();
     Ok(directory
-        .with_context(|| format!("cannot download {MODULE}: {answer}"))?
+        .with_context(|| format!("cannot download {module}: {answer}"))?
         .into())
 }
 
-/// The table with its heading, which holds the digest of the rest.
-fn table(module: &Path) -> Result<String> {
-    let body = types::render(&module.join("api/openapi-spec/v3"))?;
-    ensure!(!body.is_empty(), "no types found in {}", module.display());
+/// A file with its heading, which holds the digest of the rest.
+fn with_heading((module, version): Module, body: &str) -> Result<String> {
+    ensure!(!body.is_empty(), "nothing found in {module}");
     Ok(format!(
-        "# {MODULE} {VERSION} by `cargo xtask gen`; {}\n{body}",
-        digest(&body)
+        "# {module} {version} by `cargo xtask gen`; {}\n{body}",
+        digest(body)
     ))
 }
 
@@ -67,29 +83,42 @@ fn digest(body: &str) -> String {
 mod tests {
     use super::*;
 
-    fn committed() -> String {
-        std::fs::read_to_string(root().join(TABLE)).unwrap()
+    fn committed(path: &str) -> String {
+        std::fs::read_to_string(root().join(path)).unwrap()
     }
 
     #[test]
-    fn the_table_of_types_was_not_edited_by_hand() {
-        let table = committed();
-        let (heading, body) = table.split_once('\n').unwrap();
-        assert!(heading.ends_with(&digest(body)), "run `cargo xtask gen`");
+    fn generated_files_were_not_edited_by_hand() {
+        for path in [TABLE, WIRE] {
+            let text = committed(path);
+            let (heading, body) = text.split_once('\n').unwrap();
+            assert!(
+                heading.ends_with(&digest(body)),
+                "{path}: run `cargo xtask gen`"
+            );
+        }
     }
 
     #[test]
-    fn the_table_of_types_is_current() {
+    fn generated_files_are_current() {
         let cache = Command::new("go").args(["env", "GOMODCACHE"]).output();
         let cache = cache.map(|o| String::from_utf8_lossy(&o.stdout).trim().to_owned());
-        let directory = Path::new(&cache.unwrap_or_default()).join(format!("{MODULE}@{VERSION}"));
-        if !directory.is_dir() {
-            println!("skipped: {MODULE} {VERSION} is not in the module cache; `cargo xtask gen`");
-            return;
+        let cache = PathBuf::from(cache.unwrap_or_default());
+        let find = |(module, version): Module| {
+            let directory = cache.join(format!("{module}@{version}"));
+            ensure!(
+                directory.is_dir(),
+                "{module} {version} is not in the module cache"
+            );
+            Ok(directory)
+        };
+        match files(&find) {
+            Err(error) => println!("skipped: {error}; `cargo xtask gen` fetches it"),
+            Ok(files) => {
+                for (path, text) in files {
+                    assert!(text == committed(path), "{path}: run `cargo xtask gen`");
+                }
+            }
         }
-        assert!(
-            table(&directory).unwrap() == committed(),
-            "run `cargo xtask gen`"
-        );
     }
 }

@@ -10,6 +10,7 @@
 
 mod decode;
 mod defaults;
+mod protobuf;
 mod prune;
 mod types;
 mod validate;
@@ -25,6 +26,11 @@ use crate::shape::Shape;
 /// Removes unknown fields from metadata that lies at `path` and returns their paths.
 pub(crate) fn prune_metadata(metadata: &mut Value, path: &str) -> Vec<String> {
     prune::prune_metadata(metadata, path)
+}
+
+/// Reads an object of a built-in kind from Kubernetes' protobuf envelope.
+pub fn from_protobuf(body: &[u8]) -> Result<Value, String> {
+    protobuf::decode(body)
 }
 
 /// A kind that Kubernetes defines.

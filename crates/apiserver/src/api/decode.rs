@@ -13,11 +13,14 @@ const OFFERED: &[&str] = &[
     "application/vnd.kubernetes.protobuf",
 ];
 
-/// Reads a JSON or YAML body that should be of a kind.
+/// Reads a JSON, YAML or protobuf body that should be of a kind.
 pub(crate) fn body(context: &Context, kind: &str) -> Result<Value> {
     match context.content_type() {
         "application/json" | "" => json(context, kind),
         "application/yaml" => yaml(context, kind),
+        "application/vnd.kubernetes.protobuf" => {
+            crate::kinds::from_protobuf(&context.body).map_err(Status::bad_request)
+        }
         _ => Err(Status::unsupported_media_type(OFFERED)),
     }
 }
