@@ -10,10 +10,10 @@ use tokio_util::task::TaskTracker;
 
 use crate::{
     ActionProgress, ActionRecord, ClusterFacts, ClusterName, GuestIntent, GuestProgress,
-    GuestRecord, Owner, WakeStream, action,
+    GuestRecord, ImageProgress, ImageRecord, Owner, WakeStream, action,
     cluster::Cluster,
-    guest,
-    intent::{BackupIntent, MigrationIntent, SnapshotIntent},
+    guest, image,
+    intent::{BackupIntent, ImageIntent, MigrationIntent, SnapshotIntent},
     wakes::Wakes,
     watcher,
 };
@@ -200,6 +200,22 @@ impl Fleet {
         match self.cluster(&intent.cluster) {
             Some(cluster) => action::delete_backup(&cluster, intent, record).await,
             None => action::not_connected(&intent.cluster, record),
+        }
+    }
+
+    /// Brings an image one step nearer to being a template where it is needed.
+    pub async fn image(&self, intent: &ImageIntent, record: &ImageRecord) -> ImageProgress {
+        match self.cluster(&intent.cluster) {
+            Some(cluster) => image::keep(&cluster, intent, record).await,
+            None => image::not_connected(&intent.cluster, record),
+        }
+    }
+
+    /// Removes the templates of an image, once nothing is linked to them.
+    pub async fn delete_image(&self, intent: &ImageIntent, record: &ImageRecord) -> ImageProgress {
+        match self.cluster(&intent.cluster) {
+            Some(cluster) => image::remove(&cluster, intent, record).await,
+            None => image::not_connected(&intent.cluster, record),
         }
     }
 

@@ -58,6 +58,7 @@ pub mod facts;
 mod fleet;
 mod gate;
 mod guest;
+mod image;
 pub mod intent;
 pub mod iso;
 pub mod mark;
