@@ -75,6 +75,15 @@ fn applies(world: &World, node: &str, vmid: u32, option: &str) -> bool {
     let Ok(guest) = world.guests.find(Kind::Qemu, node, vmid) else {
         return false;
     };
+    // A disc can be changed in any drive that is there, also on buses that cannot be plugged.
+    let disc = options::is_disk(option)
+        && guest
+            .config
+            .get(option)
+            .is_some_and(|value| Drive::parse(value).is_cdrom());
+    if disc && guest.config.pending.contains_key(option) {
+        return true;
+    }
     match options::hotplug(option) {
         Plug::AtOnce => true,
         Plug::Later => false,
