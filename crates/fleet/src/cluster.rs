@@ -102,6 +102,8 @@ pub(crate) struct GuestMemory {
     /// When to ask it next.
     pub(crate) next: Option<Instant>,
     pub(crate) answered: bool,
+    /// It has no agent to answer with.
+    pub(crate) mute: bool,
     pub(crate) nics: Vec<NicFacts>,
 }
 

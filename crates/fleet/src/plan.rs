@@ -169,7 +169,8 @@ fn seed(wanted: Wanted, known: &Known<'_>, steps: &mut Vec<Step>) {
     }
     match seed.state {
         SeedState::Planned | SeedState::Removed => {}
-        SeedState::Uploaded if !known.read => {}
+        // A guest that answers has read it: the steps before come back only then.
+        SeedState::Uploaded if !known.read && !steps.contains(&Step::AskGuest) => {}
         SeedState::Uploaded | SeedState::Consumed => {
             steps.extend([Step::EjectSeed, Step::RemoveSeed]);
         }

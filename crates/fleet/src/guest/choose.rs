@@ -34,6 +34,11 @@ impl Pass<'_> {
             return Ok(outcome);
         }
         let originals = self.originals(view).await?;
+        // A choice that was made and not stored must not stand in its own way.
+        let before = self.memory(|memory| memory.vmid.filter(|_| memory.fresh));
+        if let Some(vmid) = before {
+            self.cluster.state().holds.remove(&vmid);
+        }
         if self.intent.placement.fit_numa {
             self.learn_sockets(view).await?;
         }

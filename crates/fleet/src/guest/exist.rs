@@ -62,6 +62,13 @@ impl Pass<'_> {
         }
         let (node, power) = self.presence(view, &identity).await?;
         self.bring_home(&identity, &node).await?;
+        // A crash may have come between the guest and its first-boot image.
+        if self.record.stage < Stage::Started {
+            self.upload_seed(&identity).await?;
+            if let Some(task) = self.record.in_flight.first() {
+                return Ok(working(task.step, "uploading the first-boot image"));
+            }
+        }
         self.keep_as_declared(view, &identity, &node, power).await
     }
 
@@ -261,6 +268,9 @@ impl Pass<'_> {
     /// Whether the guest itself must be heard before it counts as ready.
     fn needs_answer(&self, memory: &crate::cluster::Memory) -> bool {
         if self.intent.policy.readiness == Readiness::Running {
+            return false;
+        }
+        if memory.guest.mute {
             return false;
         }
         if self.kind() == GuestKind::Lxc {

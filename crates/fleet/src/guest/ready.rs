@@ -72,8 +72,9 @@ impl Pass<'_> {
             Err(pve::Error::AgentAbsent {
                 configured: false, ..
             }) => {
-                self.memory(|memory| memory.guest.answered = true);
-                return Ok(None);
+                // There will never be an answer; whoever waits for one must know.
+                self.memory(|memory| memory.guest.mute = true);
+                return Ok(Some(Outcome::Persist));
             }
             Err(
                 pve::Error::AgentAbsent { .. }

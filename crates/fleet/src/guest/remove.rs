@@ -3,7 +3,7 @@
 //! Before anything is removed, the guest's configuration is read and its mark compared: a VMID alone is
 //! nobody's. A node that is down, a missing right, an answer that was lost all mean waiting.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use pve::{ConfigChange, GuestConfig, api::guest::DeleteGuest, api::guest::power};
 
@@ -38,17 +38,20 @@ impl Pass<'_> {
         if self.record.stage == Stage::Removing && self.memory(|memory| memory.destroyed) {
             return self.clean_up(&identity).await;
         }
-        let (config, node) = match self.look(&identity).await? {
-            Sight::Ours(config, node) => (config, node),
-            // The VMID is free, or another guest's by now: ours is gone.
-            Sight::Absent => return self.clean_up(&identity).await,
-            Sight::Foreign(why) => {
-                self.event(
-                    "Gone",
-                    format!("{why}; nothing of ours is left under this VMID"),
-                );
-                return self.clean_up(&identity).await;
-            }
+        let (config, node) = match self.seen_while_removing(&identity) {
+            Some(seen) => seen,
+            None => match self.look(&identity).await? {
+                Sight::Ours(config, node) => (config, node),
+                // The VMID is free, or another guest's by now: ours is gone.
+                Sight::Absent => return self.clean_up(&identity).await,
+                Sight::Foreign(why) => {
+                    self.event(
+                        "Gone",
+                        format!("{why}; nothing of ours is left under this VMID"),
+                    );
+                    return self.clean_up(&identity).await;
+                }
+            },
         };
         if let Some(lock) = config.lock().filter(|lock| *lock != "suspended") {
             let message = format!("the guest is locked ({lock})");
@@ -75,6 +78,18 @@ impl Pass<'_> {
                 self.destroy(&identity, &node).await
             }
         }
+    }
+
+    /// The guest as it was read a moment ago, when its removal began and it was shut down.
+    fn seen_while_removing(&self, identity: &Identity) -> Option<(Arc<GuestConfig>, NodeName)> {
+        if self.record.stage != Stage::Removing {
+            return None;
+        }
+        let window = self.intent.policy.shutdown_timeout + Duration::from_secs(30);
+        let memory = self.memory(|memory| memory.clone());
+        let recent = memory.verified.is_some_and(|at| at.elapsed() < window);
+        let model = memory.model.filter(|_| recent && memory.failures == 0)?;
+        Some((model, self.node_of(identity)))
     }
 
     /// Ends of tasks, seen by somebody who wants the guest gone.

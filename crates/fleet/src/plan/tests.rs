@@ -58,7 +58,7 @@ fn a_new_guest_is_configured_grown_started_heard_and_cleaned_up_in_this_order() 
         power: PowerFact::Stopped,
         seed: Some(&seed),
         answered: false,
-        read: true,
+        read: false,
         ..known()
     };
     let (steps, _) = plan(wanted(Power::On), &young);
