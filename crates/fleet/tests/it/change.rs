@@ -1,0 +1,183 @@
+//! Guests change: by declaration, by hand, by loss.
+
+use std::time::Duration;
+
+use fleet::{
+    Failure, Outcome, PowerFact, Size,
+    intent::{Loss, Power, Update},
+};
+use pve::{ConfigChange, GuestConfig, api::guest::ConfigView};
+
+use crate::harness::{Bench, machine};
+
+const TEMPLATE: &str = "ubuntu-24-04";
+
+async fn settled() -> (Bench, fleet::Owner, pve::Qemu) {
+    let mut bench = Bench::new();
+    bench.ready().await;
+    let owner = bench.want(machine("web", TEMPLATE));
+    bench.run().await;
+    let identity = bench.record(&owner).identity.clone().expect("an identity");
+    let node = bench.progress(&owner).facts.node.clone().expect("a node");
+    let qemu = bench.client().node(&node).qemu(identity.vmid);
+    (bench, owner, qemu)
+}
+
+#[tokio::test(start_paused = true)]
+async fn more_cores_stay_pending_until_a_restart_that_the_policy_must_allow() {
+    let (mut bench, owner, qemu) = settled().await;
+    let mut intent = machine("web", TEMPLATE);
+    intent.hardware.cpu.cores = Some(4);
+    bench.want(intent.clone());
+    bench.run().await;
+    assert_eq!(bench.progress(&owner).outcome, Outcome::Settled);
+    assert_eq!(
+        bench.progress(&owner).facts.pending,
+        vec!["cores".to_owned()]
+    );
+    intent.policy.update = Update::RestartIfNeeded;
+    bench.want(intent);
+    bench.run().await;
+    assert_eq!(
+        bench.progress(&owner).facts.pending,
+        Vec::<String>::new(),
+        "{}",
+        bench.matters[&owner].story.join("\n")
+    );
+    let config = qemu.config(ConfigView::Current).await.unwrap();
+    assert_eq!(config.get("cores"), Some("4"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_disk_grows_online_and_is_never_made_smaller() {
+    let (mut bench, owner, qemu) = settled().await;
+    let mut intent = machine("web", TEMPLATE);
+    intent.disks[0].size = Some(Size::gib(60));
+    bench.want(intent.clone());
+    bench.run().await;
+    assert_eq!(bench.progress(&owner).outcome, Outcome::Settled);
+    assert!(
+        qemu.config(ConfigView::Current)
+            .await
+            .unwrap()
+            .get("scsi0")
+            .unwrap()
+            .contains("size=60G")
+    );
+    intent.disks[0].size = Some(Size::gib(10));
+    bench.want(intent);
+    bench.run().await;
+    let outcome = &bench.progress(&owner).outcome;
+    assert!(
+        matches!(
+            outcome,
+            Outcome::Failed {
+                why: Failure::Invalid,
+                ..
+            }
+        ),
+        "{outcome:?}"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_guest_switched_off_by_hand_is_seen_and_started_again() {
+    let (mut bench, owner, qemu) = settled().await;
+    qemu.stop(pve::api::guest::power::Stop::default())
+        .await
+        .unwrap();
+    bench.run_for(Duration::from_secs(90)).await;
+    assert_eq!(
+        bench.progress(&owner).facts.power,
+        PowerFact::Running,
+        "{}",
+        bench.matters[&owner].story.join("\n")
+    );
+    assert!(qemu.status().await.unwrap().is_running());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_tag_taken_off_by_hand_comes_back_and_what_is_not_owned_is_left_alone() {
+    let mut bench = Bench::new();
+    bench.ready().await;
+    let mut intent = machine("web", TEMPLATE);
+    intent.options.tags = Some(vec!["prod".to_owned()]);
+    let owner = bench.want(intent);
+    bench.run().await;
+    bench.run_for(Duration::from_secs(30)).await;
+    let identity = bench.record(&owner).identity.clone().unwrap();
+    let qemu = bench.client().node(&identity.node).qemu(identity.vmid);
+    let by_hand = GuestConfig::new().with("tags", "other").with("onboot", 1);
+    qemu.configure(&ConfigChange::set(by_hand)).await.unwrap();
+    bench.run_for(Duration::from_mins(1)).await;
+    let config = qemu.config(ConfigView::Current).await.unwrap();
+    assert_eq!(
+        config.get("tags"),
+        Some("prod"),
+        "{}",
+        bench.matters[&owner].story.join("\n")
+    );
+    assert_eq!(config.get("onboot"), Some("1"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_guest_removed_behind_our_back_is_reported_or_made_anew_as_the_policy_says() {
+    for (loss, again) in [(Loss::Report, false), (Loss::Recreate, true)] {
+        let mut bench = Bench::new();
+        bench.ready().await;
+        let mut intent = machine("web", TEMPLATE);
+        intent.policy.loss = loss;
+        let owner = bench.want(intent);
+        bench.run().await;
+        bench.run_for(Duration::from_secs(30)).await;
+        let identity = bench.record(&owner).identity.clone().unwrap();
+        let qemu = bench.client().node(&identity.node).qemu(identity.vmid);
+        let task = qemu
+            .stop(pve::api::guest::power::Stop::default())
+            .await
+            .unwrap();
+        bench.client().wait(&task).await.unwrap();
+        let task = qemu
+            .delete(pve::api::guest::DeleteGuest::default())
+            .await
+            .unwrap();
+        bench.client().wait(&task).await.unwrap();
+        bench.run_for(Duration::from_mins(5)).await;
+        let outcome = &bench.progress(&owner).outcome;
+        if again {
+            assert_eq!(
+                *outcome,
+                Outcome::Settled,
+                "{}",
+                bench.matters[&owner].story.join("\n")
+            );
+            assert_eq!(bench.inventory().await.of(&owner).len(), 1);
+        } else {
+            assert!(
+                matches!(
+                    outcome,
+                    Outcome::Failed {
+                        why: Failure::Lost,
+                        ..
+                    }
+                ),
+                "{outcome:?}"
+            );
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn graceful_off_of_a_stopped_machine_asks_for_nothing() {
+    let (mut bench, _, qemu) = settled().await;
+    let mut intent = machine("web", TEMPLATE);
+    intent.power = Power::Off;
+    bench.want(intent.clone());
+    bench.run().await;
+    assert!(!qemu.status().await.unwrap().is_running());
+    bench.run_for(Duration::from_secs(30)).await;
+    bench.cluster().control().reset_counts();
+    bench.want(intent);
+    bench.run().await;
+    assert_eq!(bench.requests(), 0, "{}", bench.counts());
+}

@@ -1,0 +1,220 @@
+use std::time::Duration;
+
+use fleet::{
+    Outcome, PowerFact, Size,
+    intent::{
+        CloneMode, Container, Disk, DiskRole, Nic, Placement, Source, TemplateRef, VmidRange,
+    },
+    mark,
+};
+use pve::{CreateQemu, GuestConfig, NodeName, Vmid};
+
+use crate::harness::{Bench, cluster_name, machine, owner};
+
+const TEMPLATE: &str = "ubuntu-24-04";
+
+#[tokio::test(start_paused = true)]
+async fn a_machine_from_a_template_comes_up_as_declared_with_its_addresses() {
+    let mut bench = Bench::new();
+    bench.ready().await;
+    let owner = bench.want(machine("web", TEMPLATE));
+    bench.run().await;
+    let progress = bench.progress(&owner);
+    assert_eq!(progress.outcome, Outcome::Settled, "{}", bench.stories());
+    assert_eq!(progress.facts.power, PowerFact::Running);
+    assert!(!progress.facts.addresses().is_empty());
+    let identity = bench.record(&owner).identity.clone().unwrap();
+    let config = bench
+        .client()
+        .node(&identity.node)
+        .qemu(identity.vmid)
+        .config(pve::api::guest::ConfigView::Current)
+        .await
+        .unwrap();
+    assert_eq!(config.get("cores"), Some("2"));
+    assert_eq!(config.get("memory"), Some("2048"));
+    assert_eq!(mark::owner_of(config.description().unwrap()), Some(owner));
+    assert!(
+        config
+            .get("smbios1")
+            .unwrap()
+            .contains(&identity.uuid.to_string())
+    );
+    assert!(
+        config.get("ide2").unwrap().starts_with("none"),
+        "the first-boot image is out"
+    );
+    assert!(config.get("scsi0").unwrap().contains("size=40G"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_full_copy_on_the_templates_node_is_one_call() {
+    let mut bench = Bench::new();
+    bench.ready().await;
+    let mut intent = machine("web", "ubuntu-24-04-local");
+    let from = TemplateRef::Name("ubuntu-24-04-local".to_owned());
+    intent.source = Source::Template {
+        from,
+        mode: CloneMode::Full,
+        snapshot: None,
+    };
+    let owner = bench.want(intent);
+    bench.run().await;
+    assert_eq!(
+        bench.progress(&owner).outcome,
+        Outcome::Settled,
+        "{}",
+        bench.stories()
+    );
+    println!("full copy alone: {}\n{}", bench.requests(), bench.counts());
+    let counts = bench.cluster().control().counts();
+    assert_eq!(counts.get("POST /nodes/{node}/qemu"), Some(&1));
+    assert_eq!(counts.get("POST /nodes/{node}/qemu/{vmid}/clone"), None);
+    assert!(bench.requests() <= 16, "{}", bench.counts());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_vmid_lost_to_somebody_else_is_given_up_and_theirs_is_not_touched() {
+    let mut bench = Bench::new();
+    bench.ready().await;
+    let mut intent = machine("web", TEMPLATE);
+    intent.vmids = VmidRange::new(700, 710).unwrap();
+    let owner = bench.want(intent);
+    while bench.record(&owner).identity.is_none() {
+        bench.call(&owner).await;
+    }
+    let taken = bench.record(&owner).identity.clone().unwrap().vmid;
+    let foreign = GuestConfig::new()
+        .with("name", "theirs")
+        .with("memory", 512);
+    let node = bench.client().node(&NodeName::new("pve3").unwrap());
+    let task = node
+        .create_qemu(&CreateQemu::new(taken, foreign))
+        .await
+        .unwrap();
+    bench.client().wait(&task).await.unwrap();
+    let before = bench.inventory().await.guests[&taken.get()].clone();
+    bench.run().await;
+    assert_eq!(
+        bench.progress(&owner).outcome,
+        Outcome::Settled,
+        "{}",
+        bench.stories()
+    );
+    let after = bench.inventory().await;
+    assert_eq!(after.guests[&taken.get()], before);
+    assert_eq!(after.of(&owner).len(), 1);
+    assert_ne!(bench.record(&owner).identity.as_ref().unwrap().vmid, taken);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_choice_that_could_not_be_stored_is_made_again_and_makes_no_second_machine() {
+    let mut bench = Bench::new();
+    bench.ready().await;
+    let intent = machine("web", TEMPLATE);
+    let owner = intent.owner.clone();
+    let first = bench
+        .fleet
+        .guest(&intent, &fleet::GuestRecord::default())
+        .await;
+    let second = bench
+        .fleet
+        .guest(&intent, &fleet::GuestRecord::default())
+        .await;
+    assert_eq!(first.outcome, Outcome::Persist);
+    assert_eq!(first.record, second.record);
+    bench.want(intent);
+    bench.run().await;
+    assert_eq!(bench.inventory().await.of(&owner).len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_record_that_was_lost_for_good_is_found_again_by_the_mark() {
+    let mut bench = Bench::new();
+    bench.ready().await;
+    let intent = machine("web", TEMPLATE);
+    let owner = bench.want(intent.clone());
+    bench.run().await;
+    bench.run_for(Duration::from_secs(30)).await;
+    let vmid = bench.record(&owner).identity.as_ref().unwrap().vmid;
+    bench.restart();
+    bench.matters.clear();
+    bench.want(intent);
+    bench.run().await;
+    assert_eq!(bench.record(&owner).identity.as_ref().unwrap().vmid, vmid);
+    assert_eq!(bench.inventory().await.of(&owner).len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_node_that_fits_is_waiting_with_the_reason_of_each_node() {
+    let mut bench = Bench::new();
+    bench.ready().await;
+    let mut intent = machine("web", TEMPLATE);
+    intent.hardware.memory.size = Some(Size::gib(4000));
+    intent.placement = Placement {
+        avoid: vec![NodeName::new("pve2").unwrap()],
+        ..Placement::default()
+    };
+    let owner = bench.want(intent);
+    bench.call(&owner).await;
+    let Outcome::Waiting { message, .. } = &bench.progress(&owner).outcome else {
+        panic!("{:?}", bench.progress(&owner).outcome)
+    };
+    assert!(message.contains("pve2: is to be avoided"), "{message}");
+    assert!(
+        message.contains("pve1: ") && message.contains("4000 GiB needed"),
+        "{message}"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_container_goes_through_the_same_door() {
+    let mut bench = Bench::new();
+    bench.ready().await;
+    let templates = bench
+        .client()
+        .node(&NodeName::new("pve1").unwrap())
+        .storage(&"local".parse().unwrap())
+        .content(Some("vztmpl"), None)
+        .await
+        .unwrap();
+    let volume = templates
+        .first()
+        .expect("a container template")
+        .volid
+        .to_string();
+    let source = Source::ContainerTemplate { volume };
+    let mut intent = fleet::GuestIntent::new(owner("box"), cluster_name(), "box", source);
+    intent.container = Some(Container {
+        unprivileged: true,
+        ..Container::default()
+    });
+    intent.hardware.cpu.cores = Some(1);
+    intent.hardware.memory.size = Some(Size::mib(512));
+    intent.placement.nodes = vec![NodeName::new("pve1").unwrap()];
+    intent.disks = vec![Disk {
+        name: "root".to_owned(),
+        role: DiskRole::Root,
+        size: Some(Size::gib(4)),
+        storage: Some("local-lvm".parse().unwrap()),
+        ..Disk::default()
+    }];
+    intent.nics = vec![Nic {
+        name: "lan".to_owned(),
+        bridge: "vmbr0".to_owned(),
+        ..Nic::default()
+    }];
+    let owner = bench.want(intent);
+    bench.run().await;
+    assert_eq!(
+        bench.progress(&owner).outcome,
+        Outcome::Settled,
+        "{}",
+        bench.stories()
+    );
+    assert!(!bench.progress(&owner).facts.addresses().is_empty());
+    let vmid: Vmid = bench.record(&owner).identity.as_ref().unwrap().vmid;
+    bench.delete(&owner);
+    bench.run().await;
+    assert!(bench.client().cluster().is_free(vmid).await.unwrap());
+}

@@ -1,0 +1,8 @@
+//! Behaviour of the fleet against a simulated PVE in the same process, on a paused clock.
+
+mod budget;
+mod change;
+mod crash;
+mod create;
+mod harness;
+mod remove;
