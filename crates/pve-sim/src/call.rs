@@ -6,7 +6,6 @@
 
 use bytes::Bytes;
 use futures::future::BoxFuture;
-use serde::Serialize;
 use serde_json::Value;
 
 use crate::access::Caller;
@@ -73,14 +72,6 @@ impl Reply {
     /// `{"data": null}`
     pub(crate) fn null() -> Self {
         Self::Data(Value::Null)
-    }
-
-    /// Data that serialises directly, for answers too large to build as a [`Value`].
-    pub(crate) fn json<T: Serialize>(data: &T) -> Self {
-        match serde_json::to_vec(data) {
-            Ok(bytes) => Self::Json(bytes),
-            Err(_) => Self::null(),
-        }
     }
 
     /// Goes on asynchronously.

@@ -115,6 +115,7 @@ impl Cluster {
     pub(crate) fn start_services(&self) {
         if !self.inner.serving.swap(true, Ordering::Relaxed) {
             self.world(crate::resources::report);
+            self.resume_boots();
             self.inner
                 .tracker
                 .spawn(crate::service::run(Arc::downgrade(&self.inner)));

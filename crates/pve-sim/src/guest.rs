@@ -212,10 +212,6 @@ impl Guests {
         self.all.values()
     }
 
-    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Guest> {
-        self.all.values_mut()
-    }
-
     pub(crate) fn on_node<'a>(&'a self, node: &'a str) -> impl Iterator<Item = &'a Guest> {
         self.all.values().filter(move |guest| guest.node == node)
     }

@@ -22,10 +22,6 @@
 //! | `control` | faults and counters: what tests do from outside |
 
 #![expect(clippy::unnecessary_wraps, reason = "all handlers have one signature")]
-#![expect(
-    dead_code,
-    reason = "the endpoints of guests and storages come to use the whole framework"
-)]
 
 mod access;
 mod api;

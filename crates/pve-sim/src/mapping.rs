@@ -27,11 +27,6 @@ impl Mappings {
         self.by_kind.get(kind)?.get(id)
     }
 
-    /// Whether there is a mapping of this kind and id.
-    pub(crate) fn exists(&self, kind: &str, id: &str) -> bool {
-        self.get(kind, id).is_some()
-    }
-
     /// Whether the mapping has a device on `node`.
     pub(crate) fn is_on(&self, kind: &str, id: &str, node: &str) -> bool {
         let wanted = format!("node={node}");

@@ -59,11 +59,6 @@ impl Params {
         }
     }
 
-    /// The value as decoded.
-    pub(crate) fn raw(&self, name: &str) -> Option<&Raw> {
-        self.0.get(name)
-    }
-
     /// Whether `name` was given.
     pub(crate) fn has(&self, name: &str) -> bool {
         self.0.contains_key(name)
@@ -81,18 +76,8 @@ impl Params {
         self.get(name).unwrap_or_default()
     }
 
-    /// An integer, if given.
-    pub(crate) fn int(&self, name: &str) -> Option<i64> {
-        self.get(name)?.parse().ok()
-    }
-
     /// A non-negative integer, if given.
     pub(crate) fn uint(&self, name: &str) -> Option<u64> {
-        self.get(name)?.parse().ok()
-    }
-
-    /// A number, if given.
-    pub(crate) fn number(&self, name: &str) -> Option<f64> {
         self.get(name)?.parse().ok()
     }
 
@@ -140,11 +125,6 @@ impl Params {
     /// Takes over all of `other`, which wins.
     pub(crate) fn merge(&mut self, other: Self) {
         self.0.extend(other.0);
-    }
-
-    /// Whether there are none.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.0.is_empty()
     }
 }
 

@@ -22,8 +22,6 @@ pub(crate) enum Perm {
     And(Vec<Perm>),
     /// One part is enough.
     Or(Vec<Perm>),
-    /// The part applies only if the parameter is given.
-    IfGiven(&'static str, Box<Perm>),
     /// The parameter names the caller's own user.
     SelfParam(&'static str),
     /// A rule of its own.
@@ -69,8 +67,7 @@ impl Perm {
                     Err(Failure::denied_all())
                 }
             }
-            Self::IfGiven(name, part) if params.has(name) => part.check(world, caller, params),
-            Self::World | Self::User | Self::IfGiven(..) => Ok(()),
+            Self::World | Self::User => Ok(()),
             Self::SelfParam(name) => {
                 if params.get(name) == Some(caller.user()) {
                     Ok(())

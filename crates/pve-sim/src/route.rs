@@ -109,24 +109,10 @@ impl Route {
         self
     }
 
-    /// A changing call that runs in the proxy.
-    #[must_use]
-    pub(crate) fn in_proxy(mut self) -> Self {
-        self.protected = false;
-        self
-    }
-
     /// A changing call that works without quorum.
     #[must_use]
     pub(crate) fn without_quorum(mut self) -> Self {
         self.writes = false;
-        self
-    }
-
-    /// Answered by the node that took the request, though a node is in the path.
-    #[must_use]
-    pub(crate) fn on_entry(mut self) -> Self {
-        self.on_node = false;
         self
     }
 

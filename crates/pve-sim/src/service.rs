@@ -26,6 +26,17 @@ pub(crate) async fn run(cluster: Weak<Inner>) {
 }
 
 impl Cluster {
+    /// Guests that were booting when the state was kept boot on.
+    pub(crate) fn resume_boots(&self) {
+        let running: Vec<u32> = self.world(|world| {
+            let guests = world.guests.iter().filter(|guest| guest.is_running());
+            guests.map(|guest| guest.vmid).collect()
+        });
+        for vmid in running {
+            guest::inside::boot(self, vmid);
+        }
+    }
+
     /// A node loses its power: its guests and workers are gone at once.
     pub fn kill_node(&self, node: &str) {
         self.world(|world| {

@@ -58,8 +58,6 @@ pub(crate) enum Error {
     NoSnapshot { snap: String, volid: String },
     #[error("can't rollback, '{snap}' is not most recent snapshot on '{volid}'")]
     NotNewest { snap: String, volid: String },
-    #[error("clone_image on wrong vtype '{0}'")]
-    NotAnImage(&'static str),
     #[error("unable to find free volume name in directory '{0}'")]
     NoFreeName(String),
 }
@@ -338,16 +336,6 @@ impl Storages {
         let id = storage.def.id.clone();
         let (def, store) = self.store_mut(&id, node)?;
         store.rename(def, &name, vmid)
-    }
-
-    /// Takes a volume from one node's store for another's (offline migration of a local disk).
-    pub(crate) fn take(&mut self, node: &str, volid: &str) -> Result<Volume, Error> {
-        let (storage, name) = self.parse(volid)?;
-        let id = storage.def.id.clone();
-        let (_, store) = self.store_mut(&id, node)?;
-        store
-            .take(&name.key())
-            .ok_or_else(|| Error::NoVolume(volid.to_owned()))
     }
 
     /// Whether a plugin offers a feature for this volume (or a snapshot of it).

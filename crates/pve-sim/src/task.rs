@@ -3,7 +3,7 @@
 //! A handler answers with a [`Task`]; the cluster gives it a UPID, records it as running and runs
 //! its future on tokio's time. The future works through its [`Worker`]: it writes log lines, takes
 //! locks, looks at or changes the world, and lets time pass. When it ends, the record gets the
-//! exit text (`OK`, `WARNINGS: n` or what it died of) and moves to the archive.
+//! exit text (`OK` or what it died of) and moves to the archive.
 //!
 //! Stopping a task makes the next [`Worker::sleep`] (or lock) fail, so that `?` leads through the
 //! worker's own cleaning up, as a signal does in PVE; five seconds later it is killed, which
@@ -72,11 +72,6 @@ pub(crate) struct Worker {
 }
 
 impl Worker {
-    /// The worker's own UPID.
-    pub(crate) fn upid(&self) -> &Upid {
-        &self.upid
-    }
-
     /// The node it runs on.
     pub(crate) fn node(&self) -> &str {
         &self.upid.node
@@ -95,15 +90,6 @@ impl Worker {
     /// Writes a line to the task's log.
     pub(crate) fn log(&self, line: impl AsRef<str>) {
         self.world(|world| world.tasks.log(&self.upid, line.as_ref()));
-    }
-
-    /// Writes a warning to the log; the task will end with `WARNINGS: n`.
-    pub(crate) fn warn(&self, text: impl AsRef<str>) {
-        let line = format!("WARN: {}", text.as_ref());
-        self.world(|world| {
-            world.tasks.log(&self.upid, &line);
-            world.tasks.count_warning(&self.upid);
-        });
     }
 
     /// Lets time pass; fails when the task is stopped meanwhile.
@@ -163,10 +149,5 @@ impl Worker {
     /// Starts another worker.
     pub(crate) fn start(&self, task: Task) -> Upid {
         self.cluster.start(task)
-    }
-
-    /// The user the worker acts for, as in its UPID.
-    pub(crate) fn user(&self) -> &str {
-        &self.upid.user
     }
 }

@@ -1,5 +1,6 @@
 //! `/nodes`: the hosts themselves.
 
+mod capabilities;
 mod hardware;
 mod network;
 mod status;
@@ -115,6 +116,7 @@ pub(super) fn routes() -> Vec<Route> {
             choice("cf", &["AVERAGE", "MAX"]).optional(),
         ]),
     ];
+    routes.extend(capabilities::routes());
     routes.extend(status::routes());
     routes.extend(network::routes());
     routes.extend(hardware::routes());

@@ -460,6 +460,7 @@ fn remove(call: &mut Call<'_>, kind: Kind) -> Result<Reply, Failure> {
 
 fn apply(call: &mut Call<'_>) -> Result<Reply, Failure> {
     Ok(call.task("reloadnetworkall", "", |worker| async move {
+        let _lock = worker.lock_cfs("domain-sdn").await?;
         let nodes: Vec<String> = worker.world(|world| world.nodes.keys().cloned().collect());
         for node in nodes {
             worker.log(format!("{node}: reloading network config"));

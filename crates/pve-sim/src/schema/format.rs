@@ -24,8 +24,6 @@ pub(crate) enum Format {
     ByRelease(fn(&str, Release) -> Result<(), String>),
     /// A property string.
     Property(Arc<property::Format>),
-    /// A list of property strings' worth of items, each checked whole.
-    PropertyList(Arc<property::Format>),
 }
 
 impl Format {
@@ -35,9 +33,6 @@ impl Format {
             Self::List(check) => split_list(value).into_iter().try_for_each(check),
             Self::ByRelease(check) => check(value, release),
             Self::Property(format) => format.check(path, value, release).map(drop),
-            Self::PropertyList(format) => value
-                .split(';')
-                .try_for_each(|item| format.check(path, item, release).map(drop)),
         }
     }
 }
@@ -74,8 +69,6 @@ pub(crate) const CIDR: Format = Format::One(cidr);
 pub(crate) const IPV4_CONFIG: Format = Format::One(ipv4_config);
 /// `pve-ipv6-config`
 pub(crate) const IPV6_CONFIG: Format = Format::One(ipv6_config);
-/// `address`
-pub(crate) const ADDRESS: Format = Format::One(address);
 /// `address-list`
 pub(crate) const ADDRESS_LIST: Format = Format::List(address);
 /// `pve-bridge-id`

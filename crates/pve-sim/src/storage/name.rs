@@ -170,13 +170,6 @@ impl Name {
     pub(crate) fn is_base(&self) -> bool {
         self.file.starts_with("base-")
     }
-
-    pub(crate) fn is_cloudinit(&self) -> bool {
-        self.file
-            .split('.')
-            .next()
-            .is_some_and(|stem| stem.ends_with("-cloudinit"))
-    }
 }
 
 /// `vm-100-disk-0.qcow2` → owner and format; any other file keeps only its format.

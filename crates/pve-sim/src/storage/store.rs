@@ -129,10 +129,6 @@ impl Volume {
         self.snapshots.retain(|snapshot| snapshot.name != name);
     }
 
-    pub(crate) fn has_snapshot(&self, name: &str) -> bool {
-        self.snapshots.iter().any(|snapshot| snapshot.name == name)
-    }
-
     /// Refuses what the plugin could not roll back to.
     pub(crate) fn rollback_possible(
         &self,
@@ -183,10 +179,6 @@ impl Store {
 
     pub(crate) fn get_mut(&mut self, key: &str) -> Option<&mut Volume> {
         self.volumes.get_mut(key)
-    }
-
-    pub(crate) fn take(&mut self, key: &str) -> Option<Volume> {
-        self.volumes.remove(key)
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&str, &Volume)> {

@@ -17,7 +17,6 @@ pub(crate) struct Record {
     pub(crate) upid: Upid,
     pub(crate) state: State,
     pub(crate) log: Vec<String>,
-    pub(crate) warnings: usize,
 }
 
 /// Whether a task still runs.
@@ -70,7 +69,6 @@ impl Tasks {
             upid,
             state: State::Running,
             log: Vec::new(),
-            warnings: 0,
         };
         self.records.insert(key, record);
     }
@@ -78,12 +76,6 @@ impl Tasks {
     pub(crate) fn log(&mut self, upid: &Upid, line: &str) {
         if let Some(record) = self.records.get_mut(&upid.to_string()) {
             record.log.extend(line.split('\n').map(str::to_owned));
-        }
-    }
-
-    pub(crate) fn count_warning(&mut self, upid: &Upid) {
-        if let Some(record) = self.records.get_mut(&upid.to_string()) {
-            record.warnings += 1;
         }
     }
 
@@ -95,19 +87,12 @@ impl Tasks {
         if record.state != State::Running {
             return;
         }
-        let status = match (died, record.warnings) {
-            (Some(text), _) => {
-                record.log.push(format!("TASK ERROR: {text}"));
-                text.to_owned()
-            }
-            (None, 0) => {
-                record.log.push("TASK OK".to_owned());
-                "OK".to_owned()
-            }
-            (None, count) => {
-                record.log.push(format!("TASK WARNINGS: {count}"));
-                format!("WARNINGS: {count}")
-            }
+        let status = if let Some(text) = died {
+            record.log.push(format!("TASK ERROR: {text}"));
+            text.to_owned()
+        } else {
+            record.log.push("TASK OK".to_owned());
+            "OK".to_owned()
         };
         self.close(upid, status, now);
     }

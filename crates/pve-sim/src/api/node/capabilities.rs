@@ -1,0 +1,85 @@
+//! `/nodes/{node}/capabilities`: processor and machine types guests can have.
+
+use serde_json::{Value, json};
+
+use crate::call::{Call, Reply};
+use crate::failure::Failure;
+use crate::permission::Perm;
+use crate::route::{Route, get};
+
+const INTEL: &[&str] = &[
+    "Broadwell",
+    "Cascadelake-Server",
+    "Cooperlake",
+    "GraniteRapids",
+    "Haswell",
+    "Icelake-Server",
+    "IvyBridge",
+    "Nehalem",
+    "SandyBridge",
+    "SapphireRapids",
+    "SierraForest",
+    "Skylake-Server",
+    "Westmere",
+];
+const AMD: &[&str] = &[
+    "EPYC",
+    "EPYC-Genoa",
+    "EPYC-Milan",
+    "EPYC-Rome",
+    "Opteron_G4",
+    "Opteron_G5",
+];
+const PLAIN: &[&str] = &[
+    "host",
+    "kvm64",
+    "max",
+    "qemu64",
+    "x86-64-v2",
+    "x86-64-v2-AES",
+    "x86-64-v3",
+    "x86-64-v4",
+];
+const VERSIONS: &[&str] = &["10.1", "10.0", "9.2", "9.1", "9.0", "8.2", "8.1", "8.0"];
+
+pub(super) fn routes() -> Vec<Route> {
+    vec![
+        get("/nodes/{node}/capabilities", |_| {
+            Ok(json!([{ "name": "qemu" }]).into())
+        })
+        .perm(Perm::User),
+        get("/nodes/{node}/capabilities/qemu", |_| {
+            Ok(json!([{ "name": "cpu" }, { "name": "machines" }, { "name": "migration" }]).into())
+        })
+        .perm(Perm::User),
+        get("/nodes/{node}/capabilities/qemu/cpu", cpu).perm(Perm::User),
+        get("/nodes/{node}/capabilities/qemu/machines", machines).perm(Perm::User),
+    ]
+}
+
+fn cpu(_: &mut Call<'_>) -> Result<Reply, Failure> {
+    let of = |names: &'static [&'static str], vendor: &'static str| {
+        names
+            .iter()
+            .map(move |name| json!({ "name": name, "vendor": vendor, "custom": 0 }))
+    };
+    let all = of(PLAIN, "default")
+        .chain(of(INTEL, "GenuineIntel"))
+        .chain(of(AMD, "AuthenticAMD"));
+    Ok(all.collect::<Value>().into())
+}
+
+fn machines(call: &mut Call<'_>) -> Result<Reply, Failure> {
+    let newest = if call.world.release.is_9() {
+        "10.1"
+    } else {
+        "9.2"
+    };
+    let known = VERSIONS.iter().skip_while(|version| **version != newest);
+    let rows = known.flat_map(|version| {
+        [("i440fx", "pc-i440fx"), ("q35", "pc-q35")].map(|(kind, prefix)| {
+            json!({ "id": format!("{prefix}-{version}"), "type": kind, "version": version })
+        })
+    });
+    Ok(rows.collect::<Value>().into())
+}
