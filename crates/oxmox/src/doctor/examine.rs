@@ -215,11 +215,18 @@ async fn privileges(
             report.ok("rights", format!("{}: granted", feature.name()));
             continue;
         };
-        let list: Vec<String> = missing
-            .iter()
-            .map(|need| format!("{} on {}", need.privilege(), need.path))
+        let mut by_path: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+        for need in missing {
+            by_path
+                .entry(&need.path)
+                .or_default()
+                .push(need.privilege());
+        }
+        let list: Vec<String> = by_path
+            .into_iter()
+            .map(|(path, privileges)| format!("{} on {path}", privileges.join(" ")))
             .collect();
-        let text = format!("{}: missing {}", feature.name(), list.join(", "));
+        let text = format!("{}: missing {}", feature.name(), list.join("; "));
         let fix = "run the commands below";
         if feature.is_basic() || !wanted.features.is_empty() {
             report.fail("rights", text, fix);
@@ -265,6 +272,15 @@ fn storages(resources: &[Resource], wanted: &Wanted, release: Release, report: &
             );
         }
     }
+    // Content is only known of storages that can be seen: advice about the others would be a guess.
+    if found.is_empty() {
+        report.fail(
+            "storage",
+            "no storage can be seen",
+            "grant Datastore.Audit on /storage, then look again",
+        );
+        return;
+    }
     let usable = |content: &str| {
         found
             .values()
@@ -291,24 +307,25 @@ fn storages(resources: &[Resource], wanted: &Wanted, release: Release, report: &
                 "storage",
                 without,
                 format!("no storage holds {content}: there is no room for {purpose}"),
-                Some(format!(
-                    "add it to a storage: `pvesm set local --content {}`",
-                    with_content(&found, content)
-                )),
+                Some(add_content(&found, content)),
             );
         }
     }
     report.storages = found.into_values().collect();
 }
 
-/// The content of `local` as it is, with one kind more: the option replaces the whole list.
-fn with_content(found: &BTreeMap<String, StorageFact>, content: &str) -> String {
-    let mut list: BTreeSet<&str> = found
-        .get("local")
-        .map(|fact| fact.content.iter().map(String::as_str).collect())
-        .unwrap_or_default();
-    list.insert(content);
-    list.into_iter().collect::<Vec<_>>().join(",")
+/// How to let a storage hold one kind more. The option replaces the whole list, so a command is only given for a
+/// storage whose list can be seen.
+fn add_content(found: &BTreeMap<String, StorageFact>, content: &str) -> String {
+    match found.get("local") {
+        Some(local) => {
+            let mut list: BTreeSet<&str> = local.content.iter().map(String::as_str).collect();
+            list.insert(content);
+            let list = list.into_iter().collect::<Vec<_>>().join(",");
+            format!("add it to a storage: `pvesm set local --content {list}`")
+        }
+        None => format!("add {content} to what a storage may hold, in Datacenter > Storage"),
+    }
 }
 
 fn templates(resources: &[Resource], report: &mut Report) {

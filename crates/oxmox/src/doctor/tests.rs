@@ -178,6 +178,12 @@ async fn the_commands_grant_exactly_what_is_missing() {
             "{before:?}"
         );
         assert!(!before.commands.is_empty());
+        let fixes = before
+            .checks
+            .iter()
+            .filter_map(|check| check.fix.as_deref());
+        // `pvesm set --content` replaces the list: it must not be advised for what cannot be seen.
+        assert!(fixes.into_iter().all(|fix| !fix.contains("pvesm set")));
 
         obey(&root, &before.commands).await;
         let release = poor.release().await.unwrap();
