@@ -22,8 +22,9 @@ impl Act<'_> {
             return Ok(Outcome::Settled);
         }
         let view = self.view()?;
-        if let Some((_, _, Err(error))) = self.settle()? {
-            return Err(self.trouble("making the backup", &error));
+        let ended = self.settle()?;
+        if let Some((_, _, Err(error))) = &ended {
+            return Err(self.trouble("making the backup", error));
         }
         let Some(row) = self.row(&view).await? else {
             return Err(failed(
@@ -52,6 +53,14 @@ impl Act<'_> {
                 format!("guest {} is in {}", intent.guest, first.volid),
             );
             return Ok(Outcome::Settled);
+        }
+        if ended.is_some_and(|(step, _, _)| step == StepKind::Backup) {
+            // Trying again would fill the storage with backups nobody finds.
+            let text = format!(
+                "the backup is made, but '{}' does not list it",
+                intent.storage
+            );
+            return Err(failed(Failure::GaveUp, text));
         }
         if self.checked(&row).await?.is_none() {
             let text = format!("guest {} is not the one that was meant", intent.guest);
@@ -111,13 +120,16 @@ impl Act<'_> {
     /// Backups of the guest that carry our mark, oldest first.
     async fn find(&mut self, intent: &BackupIntent, node: &NodeName) -> Flow<Vec<Volume>> {
         let storage = self.cluster.client.node(node).storage(&intent.storage);
+        let mark = mark::describe("", &intent.owner);
         match storage.content(Some("backup"), Some(intent.guest)).await {
             Ok(list) => {
                 let mut ours: Vec<Volume> = list
                     .into_iter()
                     .filter(|volume| {
-                        let notes = volume.notes.as_deref().unwrap_or_default();
-                        mark::owner_of(notes).as_ref() == Some(&intent.owner)
+                        volume
+                            .notes
+                            .as_deref()
+                            .is_some_and(|notes| notes.contains(&mark))
                     })
                     .collect();
                 ours.sort_by_key(|volume| (volume.ctime, volume.volid.to_string()));
@@ -159,8 +171,17 @@ impl Act<'_> {
     }
 }
 
-/// PVE fills braces in and wants line breaks written out.
+/// PVE fills braces in and reads backslashes, so neither is passed on; the mark follows in the same line.
 fn notes(intent: &BackupIntent) -> String {
-    let text = intent.notes.replace(['{', '}'], "").replace('\\', "/");
-    mark::describe(&text, &intent.owner).replace('\n', "\\n")
+    let plain = |c: char| {
+        if c.is_control() || "{}\\".contains(c) {
+            ' '
+        } else {
+            c
+        }
+    };
+    let text: String = intent.notes.chars().map(plain).collect();
+    format!("{} {}", text.trim(), mark::describe("", &intent.owner))
+        .trim_start()
+        .to_owned()
 }

@@ -1,5 +1,6 @@
 //! Behaviour of the fleet against a simulated PVE in the same process, on a paused clock.
 
+mod actions;
 mod budget;
 mod change;
 mod crash;

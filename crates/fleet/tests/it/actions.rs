@@ -1,0 +1,187 @@
+//! Snapshots, moves and backups of a guest that is there.
+
+use std::time::Duration;
+
+use fleet::{
+    ActionProgress, ActionRecord, Outcome,
+    intent::{
+        BackupIntent, BackupMode, Compression, MigrationIntent, SnapshotIntent, SnapshotWish,
+    },
+};
+
+use crate::harness::{Bench, cluster_name, machine, owner};
+
+const TEMPLATE: &str = "ubuntu-24-04";
+
+/// Calls until the action rests, as a controller would.
+macro_rules! drive {
+    ($bench:expr, $door:ident, $intent:expr, $record:expr) => {{
+        let mut last: Option<ActionProgress> = None;
+        for _ in 0..200 {
+            let progress = $bench.fleet.$door(&$intent, &$record).await;
+            $record = progress.record.clone();
+            let rests =
+                progress.outcome.is_done() || matches!(progress.outcome, Outcome::Failed { .. });
+            let again = progress.outcome == Outcome::Persist;
+            last = Some(progress);
+            if rests {
+                break;
+            }
+            if !again {
+                $bench.run_for(Duration::from_secs(1)).await;
+            }
+        }
+        last.unwrap()
+    }};
+}
+
+async fn settled() -> (Bench, fleet::Identity) {
+    let mut bench = Bench::new();
+    bench.ready().await;
+    let owner = bench.want(machine("web", TEMPLATE));
+    bench.run().await;
+    bench.run_for(Duration::from_secs(30)).await;
+    let identity = bench.record(&owner).identity.clone().expect("an identity");
+    (bench, identity)
+}
+
+fn snapshot(guest: pve::Vmid, wish: SnapshotWish) -> SnapshotIntent {
+    SnapshotIntent {
+        owner: owner("snap"),
+        cluster: cluster_name(),
+        guest,
+        guest_owner: Some(owner("web")),
+        name: "before-upgrade".to_owned(),
+        description: "Pre-maintenance snapshot".to_owned(),
+        memory: true,
+        wish,
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_snapshot_with_memory_is_made_once_reverted_to_and_removed() {
+    let (mut bench, identity) = settled().await;
+    let mut record = ActionRecord::default();
+    let intent = snapshot(identity.vmid, SnapshotWish::Present);
+    let made = drive!(bench, snapshot, intent, record);
+    assert_eq!(made.outcome, Outcome::Settled);
+    assert_eq!(made.facts.memory, Some(true));
+    // A record that was lost does not make a second one.
+    let mut lost = ActionRecord::default();
+    assert_eq!(
+        drive!(bench, snapshot, intent, lost).outcome,
+        Outcome::Settled
+    );
+    let qemu = bench.client().node(&identity.node).qemu(identity.vmid);
+    let names: Vec<String> = qemu
+        .snapshots()
+        .await
+        .unwrap()
+        .into_iter()
+        .map(|snapshot| snapshot.name)
+        .collect();
+    assert_eq!(
+        names
+            .iter()
+            .filter(|name| *name == "before-upgrade")
+            .count(),
+        1
+    );
+
+    let back = snapshot(
+        identity.vmid,
+        SnapshotWish::Reverted {
+            generation: 1,
+            start: true,
+        },
+    );
+    let reverted = drive!(bench, snapshot, back, record);
+    assert_eq!(reverted.outcome, Outcome::Settled);
+    assert_eq!(reverted.record.reverted, 1);
+    bench.run_for(Duration::from_mins(2)).await;
+    assert!(qemu.status().await.unwrap().is_running());
+
+    let gone = snapshot(identity.vmid, SnapshotWish::Absent);
+    assert_eq!(drive!(bench, snapshot, gone, record).outcome, Outcome::Gone);
+    assert!(
+        qemu.snapshots()
+            .await
+            .unwrap()
+            .iter()
+            .all(|s| s.name != "before-upgrade")
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_snapshot_of_a_guest_that_is_not_the_one_meant_is_refused() {
+    let (mut bench, _) = settled().await;
+    let foreign = pve::Vmid::new(100).unwrap();
+    let mut record = ActionRecord::default();
+    let intent = snapshot(foreign, SnapshotWish::Present);
+    let refused = drive!(bench, snapshot, intent, record);
+    assert!(
+        matches!(refused.outcome, Outcome::Failed { .. }),
+        "{:?}",
+        refused.outcome
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_running_guest_moves_and_its_own_record_follows() {
+    let (mut bench, identity) = settled().await;
+    let target = ["pve1", "pve2", "pve3"]
+        .into_iter()
+        .map(|name| pve::NodeName::new(name).unwrap())
+        .find(|name| *name != identity.node)
+        .unwrap();
+    let intent = MigrationIntent {
+        owner: owner("move"),
+        cluster: cluster_name(),
+        guest: identity.vmid,
+        guest_owner: Some(owner("web")),
+        target: Some(target.clone()),
+        online: true,
+        with_local_disks: false,
+        target_storage: None,
+    };
+    let mut record = ActionRecord::default();
+    let moved = drive!(bench, migrate, intent, record);
+    assert_eq!(moved.outcome, Outcome::Settled, "{:?}", moved.events);
+    bench.run_for(Duration::from_secs(30)).await;
+    bench.call(&owner("web")).await;
+    assert_eq!(bench.progress(&owner("web")).facts.node, Some(target));
+    assert_eq!(bench.progress(&owner("web")).outcome, Outcome::Settled);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_backup_is_found_again_by_its_mark_and_removed() {
+    let (mut bench, identity) = settled().await;
+    let intent = BackupIntent {
+        owner: owner("backup"),
+        cluster: cluster_name(),
+        guest: identity.vmid,
+        guest_owner: Some(owner("web")),
+        storage: "local".parse().unwrap(),
+        mode: BackupMode::Snapshot,
+        compress: Compression::Zstd,
+        notes: "nightly".to_owned(),
+        protected: false,
+        timeout: None,
+    };
+    let mut record = ActionRecord::default();
+    let made = drive!(bench, backup, intent, record);
+    assert_eq!(made.outcome, Outcome::Settled, "{:?}", made.events);
+    assert!(made.facts.volume.is_some());
+    let mut lost = ActionRecord {
+        begun: true,
+        ..ActionRecord::default()
+    };
+    let again = drive!(bench, backup, intent, lost);
+    assert_eq!(again.facts.volume, made.facts.volume);
+    assert_eq!(
+        drive!(bench, delete_backup, intent, record).outcome,
+        Outcome::Gone
+    );
+    let volume = made.facts.volume.unwrap();
+    assert!(!bench.inventory().await.volumes.contains(&volume));
+}
