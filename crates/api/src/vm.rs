@@ -61,8 +61,8 @@ pub use image::{
 };
 pub use machine::{
     Adoption, CloneFrom, DeletionPolicy, Firewall, FirewallRule, HighAvailability, LossPolicy,
-    ManagementPolicy, Readiness, RestoreFrom, RevertTo, Startup, UpdatePolicy, VirtualMachine,
-    VirtualMachineSpec, VirtualMachineStatus,
+    ManagementPolicy, Readiness, RestoreFrom, RevertTo, RevertWish, Startup, UpdatePolicy,
+    VirtualMachine, VirtualMachineSpec, VirtualMachineStatus,
 };
 pub use migration::{VMMigration, VMMigrationSpec, VMMigrationStatus};
 pub use network::{

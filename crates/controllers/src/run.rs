@@ -15,7 +15,7 @@ use kube::{
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
-    Clock, Connector, GlobalCredentials, capi,
+    Clock, Connector, GlobalCredentials, Metrics, capi,
     context::{Context, Error},
     hub::{Kind, Requests, glimpse},
     kinds::{Queues, Watches},
@@ -33,6 +33,8 @@ pub struct Options {
     pub fleet: Fleet,
     /// Objects of one kind looked at at the same time.
     pub concurrency: u16,
+    /// What the controllers count.
+    pub metrics: Metrics,
     /// Credentials for ProxmoxClusters that name none.
     pub capi_credentials: Option<GlobalCredentials>,
 }
@@ -44,6 +46,7 @@ impl Default for Options {
             clock: Clock::system(),
             fleet: Fleet::new(),
             concurrency: 64,
+            metrics: Metrics::default(),
             capi_credentials: None,
         }
     }
@@ -125,6 +128,17 @@ pub async fn run(client: Client, options: Options, stop: CancellationToken) {
         requests.proxmox_templates,
         capi::template::reconcile,
     ));
+    controllers.push(start.controller(
+        &stores.snapshots,
+        requests.snapshots,
+        vm::snapshot::reconcile,
+    ));
+    controllers.push(start.controller(
+        &stores.migrations,
+        requests.migrations,
+        vm::transfer::reconcile,
+    ));
+    controllers.push(start.controller(&stores.backups, requests.backups, vm::transfer::backup));
     // Kinds that are read, not reconciled: a queue nobody empties would only grow.
     drop((
         requests.addresses,
@@ -132,10 +146,7 @@ pub async fn run(client: Client, options: Options, stop: CancellationToken) {
         requests.capi_machines,
         requests.claims,
         requests.pools,
-        requests.backups,
         requests.images,
-        requests.migrations,
-        requests.snapshots,
     ));
     let controllers = controllers.for_each(|()| async {});
 
@@ -175,6 +186,7 @@ impl Start<'_> {
         let (context, store, stop) = (self.context.clone(), store.clone(), self.stop.clone());
         let (busy, stopping) = (self.busy.clone(), self.stop.clone());
         let config = Config::default().concurrency(self.options.concurrency);
+        let metrics = self.options.metrics.clone();
         Box::pin(async move {
             // What an object refers to must have been seen before it can be said to be missing.
             context.stores.ready().await;
@@ -184,13 +196,16 @@ impl Start<'_> {
                 .map(Ok::<_, Never>);
             let once = move |object: Arc<K>, context: Arc<Context>| {
                 let (working, stopping) = (busy.token(), stopping.clone());
+                let metrics = metrics.clone();
                 Box::pin(async move {
                     let _working = working;
                     if stopping.is_cancelled() {
                         return Ok(Action::await_change());
                     }
                     let uid = object.uid().unwrap_or_default();
-                    let action = reconcile(object, context.clone()).await?;
+                    let result = reconcile(object, context.clone()).await;
+                    metrics.looked(&K::kind(&()), result.is_ok());
+                    let action = result?;
                     context.failures.clear(&uid);
                     Ok::<_, Error>(action)
                 })

@@ -1,5 +1,6 @@
 //! The controllers of `infra.virtrigaud.io`.
 
+mod action;
 pub(crate) mod clone;
 pub(crate) mod container;
 pub(crate) mod machine;
@@ -7,6 +8,8 @@ pub(crate) mod provider;
 mod refs;
 pub(crate) mod schedule;
 pub(crate) mod set;
+pub(crate) mod snapshot;
+pub(crate) mod transfer;
 pub(crate) mod translate;
 pub(crate) mod usage;
 
@@ -22,5 +25,7 @@ pub(crate) fn wire(watches: &mut Watches, context: &Arc<Context>) {
     container::wire(watches, context);
     schedule::wire(watches, context);
     set::wire(watches, context);
+    snapshot::wire(watches, context);
+    transfer::wire(watches, context);
     usage::wire(watches, context);
 }

@@ -449,12 +449,25 @@ pub struct VirtualMachineStatus {
     #[serde(rename = "consoleURL")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub console_url: Option<String>,
+    /// The wish to go back to a snapshot, as it was last noticed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub revert: Option<RevertWish>,
     /// The snapshot it was last set back to.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reverted_to: Option<String>,
     /// What the engine recorded before it acted, so that it finds its own work again.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub record: Option<FleetRecord>,
+}
+
+/// A wish to go back to a snapshot.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct RevertWish {
+    /// The VMSnapshot.
+    pub to: String,
+    /// The generation of the machine's spec that first asked for it.
+    pub generation: i64,
 }
 
 // Written by us only, but read back by kubectl wait and scripts: plain words, no booleans.

@@ -19,7 +19,7 @@ fn chart() -> PathBuf {
     .collect()
 }
 
-/// Run with `OXMOX_UPDATE=1` (or `cargo xtask gen`) to write the files anew.
+/// Run with `OXMOX_UPDATE=1` to write the files anew.
 #[test]
 fn the_chart_carries_exactly_these_definitions() {
     let update = std::env::var_os("OXMOX_UPDATE").is_some();
@@ -35,7 +35,7 @@ fn the_chart_carries_exactly_these_definitions() {
         let shipped = fs::read_to_string(&file).unwrap_or_default();
         assert!(
             shipped == text,
-            "{name} is out of date: run `cargo xtask gen`"
+            "{name} is out of date: run `OXMOX_UPDATE=1 cargo test -p api`"
         );
         names.push(name);
     }

@@ -6,7 +6,7 @@ mod resolve;
 
 use std::{sync::Arc, time::Duration};
 
-use api::vm::{VirtualMachine, VirtualMachineStatus};
+use api::vm::{RevertWish, VirtualMachine, VirtualMachineStatus};
 use fleet::{ClusterName, GuestIntent, GuestProgress, GuestRecord, Outcome};
 use kube::{ResourceExt as _, runtime::controller::Action};
 
@@ -116,6 +116,7 @@ pub(crate) async fn reconcile(
         return remove::remove(&machine, &context, before).await;
     }
     context.hold(&*machine).await?;
+    let before = note_revert(&context, &machine, before);
     let intent = match resolve::intent(&context, &machine, &before).await {
         Ok(intent) => intent,
         Err(Lookup::Failed(error)) => return Err(error),
@@ -140,6 +141,32 @@ pub(crate) async fn reconcile(
         Outcome::Working { .. } | Outcome::Persist => Action::requeue(PATIENCE),
         Outcome::Settled | Outcome::Gone | Outcome::Failed { .. } => Action::await_change(),
     })
+}
+
+/// Takes note of a wish to go back to a snapshot, and of its fulfilment; the snapshot's own controller acts on it.
+fn note_revert(
+    context: &Context,
+    machine: &VirtualMachine,
+    mut status: VirtualMachineStatus,
+) -> VirtualMachineStatus {
+    let wanted = machine
+        .spec
+        .snapshot
+        .as_ref()
+        .and_then(|snapshot| snapshot.revert_to_ref.as_ref());
+    status.revert = wanted.map(|wanted| match &status.revert {
+        Some(known) if known.to == wanted.name => known.clone(),
+        _ => RevertWish {
+            to: wanted.name.clone(),
+            generation: machine.metadata.generation.unwrap_or_default(),
+        },
+    });
+    if let Some(wish) = &status.revert
+        && super::snapshot::is_reverted(context, &namespace(machine), wish)
+    {
+        status.reverted_to = Some(wish.to.clone());
+    }
+    status
 }
 
 /// Calls the engine until it has nothing more to do now, storing each record before the next call.

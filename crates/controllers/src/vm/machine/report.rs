@@ -140,6 +140,7 @@ pub(super) fn status(
         placement: facts.placement.clone().or_else(|| before.placement.clone()),
         current_step,
         console_url: before.console_url.clone(),
+        revert: before.revert.clone(),
         reverted_to: before.reverted_to.clone(),
         record: serde_json::to_value(&record).ok().map(FleetRecord),
     }

@@ -1,0 +1,290 @@
+//! `VMSnapshot`: taken once, gone back to on request, removed with its object.
+
+use std::{
+    hash::{DefaultHasher, Hash as _, Hasher as _},
+    sync::Arc,
+    time::Duration,
+};
+
+use api::vm::{DeletionPolicy, Phase, PowerState, VMSnapshot, VMSnapshotStatus};
+use fleet::{
+    Outcome,
+    intent::{SnapshotIntent, SnapshotWish},
+};
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::{ResourceExt as _, runtime::controller::Action};
+
+use super::{
+    action::{self, Target},
+    refs::{self, Missing},
+};
+use crate::{
+    conditions::Conditions,
+    context::{Context, Error, FINALIZER, namespace, owner},
+    kinds::Watches,
+};
+
+/// The longest name PVE gives a snapshot.
+const LONGEST: usize = 40;
+
+/// Snapshots are looked at again when their machine changes.
+pub(crate) fn wire(watches: &mut Watches, context: &Arc<Context>) {
+    let context = context.clone();
+    watches.machines.subscribe(move |machine| {
+        let (place, name) = (namespace(machine), machine.name_any());
+        let wish = machine
+            .status
+            .as_ref()
+            .and_then(|status| status.revert.as_ref());
+        for snapshot in context.stores.snapshots.state() {
+            let open = !is_settled(&snapshot);
+            let wished = wish.is_some_and(|wish| wish.to == snapshot.name_any());
+            if namespace(&*snapshot) == place
+                && snapshot.spec.vm_ref.name == name
+                && (open || wished)
+            {
+                context.queues.snapshots.push_object(&snapshot);
+            }
+        }
+    });
+}
+
+fn is_settled(snapshot: &VMSnapshot) -> bool {
+    snapshot
+        .status
+        .as_ref()
+        .is_some_and(|status| status.phase == Some(Phase::Succeeded))
+}
+
+pub(crate) async fn reconcile(
+    snapshot: Arc<VMSnapshot>,
+    context: Arc<Context>,
+) -> Result<Action, Error> {
+    let uid = snapshot.uid().unwrap_or_default();
+    let mut status: VMSnapshotStatus = context.statuses.newest(&uid, snapshot.status.as_ref());
+    if context.statuses.is_behind(&uid) {
+        write(&context, &snapshot, &status).await?;
+    }
+    let leaving = snapshot.metadata.deletion_timestamp.is_some();
+    if leaving && !snapshot.finalizers().iter().any(|f| f == FINALIZER) {
+        return Ok(Action::await_change());
+    }
+    if !leaving {
+        context.hold(&*snapshot).await?;
+    }
+    let place = namespace(&*snapshot);
+    let target = match action::target(&context, &place, &snapshot.spec.vm_ref.name) {
+        Ok(target) => target,
+        // A machine that is gone took its snapshots along; nothing was taken of one that never was.
+        Err(_) if leaving => {
+            context.release(&*snapshot).await?;
+            return Ok(Action::await_change());
+        }
+        Err(missing) => return wait(&context, &snapshot, &status, &missing).await,
+    };
+    if leaving && snapshot.spec.deletion_policy != DeletionPolicy::Delete {
+        context.release(&*snapshot).await?;
+        return Ok(Action::await_change());
+    }
+    let Some(mut intent) = intent(&snapshot, &status, &target) else {
+        return Ok(Action::await_change());
+    };
+    if leaving {
+        intent.wish = SnapshotWish::Absent;
+    }
+    loop {
+        let progress = context
+            .fleet
+            .snapshot(&intent, &action::record(status.record.as_ref()))
+            .await;
+        context.tell(&*snapshot, &progress.events).await;
+        if leaving && progress.outcome == Outcome::Gone {
+            context.fleet.forget(&intent.owner);
+            context.release(&*snapshot).await?;
+            return Ok(Action::await_change());
+        }
+        let mut now = Conditions::new(
+            &status.conditions,
+            context.clock.time(),
+            snapshot.metadata.generation,
+        );
+        let done = format!("snapshot {} is kept", intent.name);
+        let mut phase = action::outcome(&mut now, &progress.outcome, &done, &progress.facts);
+        if leaving {
+            phase = Phase::Deleting;
+        }
+        let taken = progress
+            .facts
+            .created
+            .and_then(|at| Timestamp::from_second(i64::try_from(at).ok()?).ok());
+        status = VMSnapshotStatus {
+            conditions: now.done(),
+            observed_generation: snapshot.metadata.generation,
+            phase: Some(phase),
+            snapshot_name: Some(intent.name.clone()),
+            taken_at: taken.map(Time).or(status.taken_at),
+            parent: progress.facts.parent.clone().or(status.parent),
+            children: children(&context, &place, &snapshot.spec.vm_ref.name, &intent.name),
+            memory: progress.facts.memory.or(status.memory),
+            record: action::keep(&progress.record),
+        };
+        write(&context, &snapshot, &status).await?;
+        if progress.outcome != Outcome::Persist {
+            if matches!(intent.wish, SnapshotWish::Reverted { .. })
+                && progress.outcome == Outcome::Settled
+            {
+                context.queues.machines.push_object(&target.machine);
+            }
+            return Ok(action::next(&progress.outcome));
+        }
+    }
+}
+
+async fn wait(
+    context: &Context,
+    snapshot: &VMSnapshot,
+    before: &VMSnapshotStatus,
+    missing: &Missing,
+) -> Result<Action, Error> {
+    context
+        .warn(snapshot, missing.reason, &missing.message)
+        .await;
+    let mut now = Conditions::new(
+        &before.conditions,
+        context.clock.time(),
+        snapshot.metadata.generation,
+    );
+    now.set("Ready", false, missing.reason, &missing.message);
+    let status = VMSnapshotStatus {
+        conditions: now.done(),
+        observed_generation: snapshot.metadata.generation,
+        phase: Some(Phase::Pending),
+        ..before.clone()
+    };
+    write(context, snapshot, &status).await?;
+    Ok(Action::requeue(Duration::from_mins(5)))
+}
+
+async fn write(
+    context: &Context,
+    snapshot: &VMSnapshot,
+    status: &VMSnapshotStatus,
+) -> Result<(), Error> {
+    context
+        .statuses
+        .write(&context.client, snapshot, snapshot.status.as_ref(), status)
+        .await?;
+    Ok(())
+}
+
+fn intent(
+    snapshot: &VMSnapshot,
+    status: &VMSnapshotStatus,
+    target: &Target,
+) -> Option<SnapshotIntent> {
+    let wished = target
+        .machine
+        .status
+        .as_ref()
+        .and_then(|status| status.revert.as_ref());
+    let wish = match wished {
+        Some(wish)
+            if wish.to == snapshot.name_any() && action::record(status.record.as_ref()).done =>
+        {
+            SnapshotWish::Reverted {
+                generation: u64::try_from(wish.generation).unwrap_or_default(),
+                start: target.machine.spec.power_state == PowerState::On,
+            }
+        }
+        _ => SnapshotWish::Present,
+    };
+    Some(SnapshotIntent {
+        owner: owner(snapshot)?,
+        cluster: target.cluster.clone(),
+        guest: target.vmid,
+        guest_owner: target.owner.clone(),
+        name: status
+            .snapshot_name
+            .clone()
+            .unwrap_or_else(|| pve_name(&snapshot.name_any())),
+        description: snapshot.spec.description.clone().unwrap_or_default(),
+        memory: snapshot.spec.include_memory,
+        wish,
+    })
+}
+
+/// VMSnapshots whose snapshot builds on this one.
+fn children(context: &Context, place: &str, machine: &str, name: &str) -> Vec<String> {
+    let all = context.stores.snapshots.state_filter(|other| {
+        namespace(other) == place
+            && other.spec.vm_ref.name == machine
+            && other
+                .status
+                .as_ref()
+                .is_some_and(|status| status.parent.as_deref() == Some(name))
+    });
+    let mut names: Vec<String> = all.iter().map(|other| other.name_any()).collect();
+    names.sort();
+    names
+}
+
+/// The name a snapshot has on PVE: a letter first, then letters, digits, `_` and `-`, at most 40.
+fn pve_name(name: &str) -> String {
+    let fit = |c: char| {
+        if c.is_ascii_alphanumeric() || c == '-' || c == '_' {
+            c
+        } else {
+            '_'
+        }
+    };
+    let mut text: String = name.chars().map(fit).collect();
+    if !text.starts_with(|c: char| c.is_ascii_alphabetic()) {
+        text.insert_str(0, "s-");
+    }
+    if text.len() > LONGEST || text != name {
+        let mut hasher = DefaultHasher::new();
+        name.hash(&mut hasher);
+        text.truncate(LONGEST - 9);
+        text = format!("{text}-{:08x}", hasher.finish() & 0xffff_ffff);
+    }
+    if text.len() < 2 {
+        format!("{text}-snapshot")
+    } else {
+        text
+    }
+}
+
+/// Whether a machine's wish to go back to a snapshot was fulfilled.
+pub(super) fn is_reverted(context: &Context, place: &str, wish: &api::vm::RevertWish) -> bool {
+    let found = refs::find(&context.stores.snapshots, place, &wish.to);
+    let record =
+        found.and_then(|found| Some(action::record(found.status.as_ref()?.record.as_ref())));
+    record.is_some_and(|record| {
+        i64::try_from(record.reverted).is_ok_and(|done| done >= wish.generation)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_object_name_becomes_a_name_pve_accepts() {
+        assert_eq!(pve_name("before-upgrade"), "before-upgrade");
+        for odd in ["2026.01", "a", "x.y", &"long-".repeat(12)] {
+            let name = pve_name(odd);
+            assert!(
+                name.starts_with(|c: char| c.is_ascii_alphabetic()),
+                "{name}"
+            );
+            assert!((2..=40).contains(&name.len()), "{name}");
+            assert!(
+                name.chars()
+                    .all(|c| c.is_ascii_alphanumeric() || "-_".contains(c)),
+                "{name}"
+            );
+        }
+        assert_ne!(pve_name("x.y"), pve_name("x_y"));
+    }
+}

@@ -1,0 +1,297 @@
+//! `VMMigration` and `VMBackup`: done once.
+
+use std::{sync::Arc, time::Duration};
+
+use api::vm::{
+    BackupCompression, BackupMode as Mode, Bytes, DeletionPolicy, Phase, VMBackup, VMBackupStatus,
+    VMMigration, VMMigrationStatus,
+};
+use fleet::{
+    NodeName, Outcome,
+    intent::{BackupIntent, BackupMode, Compression, MigrationIntent},
+};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use kube::{ResourceExt as _, runtime::controller::Action};
+
+use super::{
+    action::{self, Target},
+    refs::Missing,
+    translate::{Invalid, storage},
+};
+use crate::{
+    conditions::Conditions,
+    context::{Context, Error, FINALIZER, namespace, owner},
+    kinds::Watches,
+};
+
+/// Both wait for their machine.
+pub(crate) fn wire(watches: &mut Watches, context: &Arc<Context>) {
+    let context = context.clone();
+    watches.machines.subscribe(move |machine| {
+        let (place, name) = (namespace(machine), machine.name_any());
+        for migration in context.stores.migrations.state() {
+            let phase = migration.status.as_ref().and_then(|status| status.phase);
+            if namespace(&*migration) == place
+                && migration.spec.vm_ref.name == name
+                && is_open(phase)
+            {
+                context.queues.migrations.push_object(&migration);
+            }
+        }
+        for backup in context.stores.backups.state() {
+            let phase = backup.status.as_ref().and_then(|status| status.phase);
+            if namespace(&*backup) == place && backup.spec.vm_ref.name == name && is_open(phase) {
+                context.queues.backups.push_object(&backup);
+            }
+        }
+    });
+}
+
+fn is_open(phase: Option<Phase>) -> bool {
+    !matches!(phase, Some(Phase::Succeeded | Phase::Failed))
+}
+
+fn unresolved(
+    context: &Context,
+    before: &[Condition],
+    generation: Option<i64>,
+    missing: &Missing,
+) -> (Vec<Condition>, Phase) {
+    let mut now = Conditions::new(before, context.clock.time(), generation);
+    now.set("Ready", false, missing.reason, &missing.message);
+    (
+        now.done(),
+        if missing.invalid {
+            Phase::Failed
+        } else {
+            Phase::Pending
+        },
+    )
+}
+
+pub(crate) async fn reconcile(
+    migration: Arc<VMMigration>,
+    context: Arc<Context>,
+) -> Result<Action, Error> {
+    if migration.metadata.deletion_timestamp.is_some() {
+        // A task that was started runs to its end; nothing is left behind on PVE.
+        return Ok(Action::await_change());
+    }
+    let uid = migration.uid().unwrap_or_default();
+    let generation = migration.metadata.generation;
+    let mut status: VMMigrationStatus = context.statuses.newest(&uid, migration.status.as_ref());
+    if status.phase == Some(Phase::Succeeded) {
+        return Ok(Action::await_change());
+    }
+    let place = namespace(&*migration);
+    let found = action::target(&context, &place, &migration.spec.vm_ref.name)
+        .and_then(|target| Ok((migration_intent(&migration, &target)?, target)));
+    let (intent, target) = match found {
+        Ok(found) => found,
+        Err(missing) => {
+            context
+                .warn(&*migration, missing.reason, &missing.message)
+                .await;
+            let (conditions, phase) =
+                unresolved(&context, &status.conditions, generation, &missing);
+            status = VMMigrationStatus {
+                conditions,
+                observed_generation: generation,
+                phase: Some(phase),
+                ..status
+            };
+            context
+                .statuses
+                .write(
+                    &context.client,
+                    &*migration,
+                    migration.status.as_ref(),
+                    &status,
+                )
+                .await?;
+            return Ok(Action::requeue(Duration::from_mins(5)));
+        }
+    };
+    loop {
+        let progress = context
+            .fleet
+            .migrate(&intent, &action::record(status.record.as_ref()))
+            .await;
+        context.tell(&*migration, &progress.events).await;
+        let mut now = Conditions::new(&status.conditions, context.clock.time(), generation);
+        let done = format!("{} runs", migration.spec.vm_ref.name);
+        let phase = action::outcome(&mut now, &progress.outcome, &done, &progress.facts);
+        let to = progress
+            .record
+            .target
+            .as_ref()
+            .or(intent.target.as_ref())
+            .map(ToString::to_string);
+        status = VMMigrationStatus {
+            conditions: now.done(),
+            observed_generation: generation,
+            phase: Some(phase),
+            source_node: status.source_node.or_else(|| target.node.clone()),
+            target_node: to.or(status.target_node),
+            record: action::keep(&progress.record),
+        };
+        context
+            .statuses
+            .write(
+                &context.client,
+                &*migration,
+                migration.status.as_ref(),
+                &status,
+            )
+            .await?;
+        if progress.outcome != Outcome::Persist {
+            if progress.outcome.is_done() {
+                context.queues.machines.push_object(&target.machine);
+            }
+            return Ok(action::next(&progress.outcome));
+        }
+    }
+}
+
+fn migration_intent(migration: &VMMigration, target: &Target) -> Result<MigrationIntent, Missing> {
+    let spec = &migration.spec;
+    let pinned = target.machine.spec.node.as_ref();
+    if let Some(pinned) = pinned
+        && spec.target_node.as_ref() != Some(pinned)
+    {
+        return Err(Invalid::new(
+            "spec.vmRef",
+            format!(
+                "the machine is pinned to node {pinned:?} by its spec.node; change that instead"
+            ),
+        )
+        .into());
+    }
+    let node = |name: &String| {
+        NodeName::new(name.as_str())
+            .map_err(|error| Invalid::new("spec.targetNode", error.to_string()))
+    };
+    Ok(MigrationIntent {
+        owner: owner(migration)
+            .ok_or_else(|| Missing::new("InvalidSpec", "the object has no UID"))?,
+        cluster: target.cluster.clone(),
+        guest: target.vmid,
+        guest_owner: target.owner.clone(),
+        target: spec.target_node.as_ref().map(node).transpose()?,
+        online: true,
+        with_local_disks: spec.with_local_disks,
+        target_storage: spec
+            .target_storage
+            .as_deref()
+            .map(|name| storage("spec.targetStorage", name))
+            .transpose()?,
+    })
+}
+
+pub(crate) async fn backup(backup: Arc<VMBackup>, context: Arc<Context>) -> Result<Action, Error> {
+    let uid = backup.uid().unwrap_or_default();
+    let generation = backup.metadata.generation;
+    let mut status: VMBackupStatus = context.statuses.newest(&uid, backup.status.as_ref());
+    let leaving = backup.metadata.deletion_timestamp.is_some();
+    if leaving && !backup.finalizers().iter().any(|f| f == FINALIZER) {
+        return Ok(Action::await_change());
+    }
+    if leaving && backup.spec.deletion_policy != DeletionPolicy::Delete {
+        context.release(&*backup).await?;
+        return Ok(Action::await_change());
+    }
+    if !leaving {
+        context.hold(&*backup).await?;
+        if status.phase == Some(Phase::Succeeded) {
+            return Ok(Action::await_change());
+        }
+    }
+    let place = namespace(&*backup);
+    let found = action::target(&context, &place, &backup.spec.vm_ref.name)
+        .and_then(|target| backup_intent(&backup, &target));
+    let intent = match found {
+        Ok(intent) => intent,
+        Err(_) if leaving && status.volume.is_none() => {
+            context.release(&*backup).await?;
+            return Ok(Action::await_change());
+        }
+        Err(missing) => {
+            context
+                .warn(&*backup, missing.reason, &missing.message)
+                .await;
+            let (conditions, phase) =
+                unresolved(&context, &status.conditions, generation, &missing);
+            status = VMBackupStatus {
+                conditions,
+                observed_generation: generation,
+                phase: Some(phase),
+                ..status
+            };
+            context
+                .statuses
+                .write(&context.client, &*backup, backup.status.as_ref(), &status)
+                .await?;
+            return Ok(Action::requeue(Duration::from_mins(5)));
+        }
+    };
+    loop {
+        let kept = action::record(status.record.as_ref());
+        let progress = if leaving {
+            context.fleet.delete_backup(&intent, &kept).await
+        } else {
+            context.fleet.backup(&intent, &kept).await
+        };
+        context.tell(&*backup, &progress.events).await;
+        if leaving && progress.outcome.is_done() {
+            context.fleet.forget(&intent.owner);
+            context.release(&*backup).await?;
+            return Ok(Action::await_change());
+        }
+        let mut now = Conditions::new(&status.conditions, context.clock.time(), generation);
+        let done = format!("backed up {}", backup.spec.vm_ref.name);
+        let phase = action::outcome(&mut now, &progress.outcome, &done, &progress.facts);
+        let finished = progress.outcome == Outcome::Settled;
+        status = VMBackupStatus {
+            conditions: now.done(),
+            observed_generation: generation,
+            phase: Some(if leaving { Phase::Deleting } else { phase }),
+            volume: progress.facts.volume.clone().or(status.volume),
+            size: progress.facts.size.map(Bytes).or(status.size),
+            completed_at: status
+                .completed_at
+                .or_else(|| finished.then(|| context.clock.time())),
+            record: action::keep(&progress.record),
+        };
+        context
+            .statuses
+            .write(&context.client, &*backup, backup.status.as_ref(), &status)
+            .await?;
+        if progress.outcome != Outcome::Persist {
+            return Ok(action::next(&progress.outcome));
+        }
+    }
+}
+
+fn backup_intent(backup: &VMBackup, target: &Target) -> Result<BackupIntent, Missing> {
+    Ok(BackupIntent {
+        owner: owner(backup).ok_or_else(|| Missing::new("InvalidSpec", "the object has no UID"))?,
+        cluster: target.cluster.clone(),
+        guest: target.vmid,
+        guest_owner: target.owner.clone(),
+        storage: storage("spec.storage", &backup.spec.storage)?,
+        mode: match backup.spec.mode {
+            Mode::Snapshot => BackupMode::Snapshot,
+            Mode::Suspend => BackupMode::Suspend,
+            Mode::Stop => BackupMode::Stop,
+        },
+        compress: match backup.spec.compression {
+            BackupCompression::Zstd => Compression::Zstd,
+            BackupCompression::Gzip => Compression::Gzip,
+            BackupCompression::Lzo => Compression::Lzo,
+            BackupCompression::None => Compression::None,
+        },
+        notes: backup.spec.notes.clone().unwrap_or_default(),
+        protected: false,
+        timeout: None,
+    })
+}
