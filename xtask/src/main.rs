@@ -25,6 +25,15 @@ enum Command {
     Gen,
     /// The fast part: formatting and lints.
     Check,
+    /// Random lives of machines under faults and crashes, one for each seed; a failing seed prints its story.
+    Simulate {
+        /// How many seeds.
+        #[arg(long, default_value_t = 100)]
+        seeds: u64,
+        /// The first seed; with `--seeds 1` this replays one.
+        #[arg(long, default_value_t = 0)]
+        from: u64,
+    },
     /// Builds the real Kubernetes components that the suites compare with.
     ///
     /// The last line printed is the directory of the programs.
@@ -39,6 +48,19 @@ fn main() -> Result<()> {
             cargo_test(&["test", "--workspace", "--all-targets"])
         }
         Command::Check => check(),
+        Command::Simulate { seeds, from } => cargo(&[
+            "run",
+            "--release",
+            "--package",
+            "scenarios",
+            "--bin",
+            "simulate",
+            "--",
+            "--seeds",
+            &seeds.to_string(),
+            "--from",
+            &from.to_string(),
+        ]),
         Command::Gen => generate::generate(),
         Command::Testbed(args) => {
             let dir = testbed::build(&args)?;

@@ -6,7 +6,10 @@ use anyhow::Result;
 use clap::{CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
 
+use crate::crds::Crds;
 use crate::doctor::Doctor;
+use crate::machines::Machines;
+use crate::operator::Operator;
 use crate::output::{self, Logging};
 use crate::sim::Sim;
 use crate::up::Up;
@@ -29,6 +32,10 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     Sim(Sim),
     Up(Up),
+    Operator(Operator),
+    #[command(name = "vm", visible_alias = "machine")]
+    Machines(Machines),
+    Crds(Crds),
     /// Say what is missing on a Proxmox VE, and the commands that fix it.
     ///
     /// Looks at one Proxmox VE (real or simulated) and changes nothing: reachability, certificate, release, quorum,
@@ -49,6 +56,9 @@ impl Command {
         match self {
             Self::Sim(sim) => sim.run(),
             Self::Up(up) => up.run(),
+            Self::Operator(operator) => operator.run(),
+            Self::Machines(machines) => machines.run(),
+            Self::Crds(crds) => crds.run(),
             Self::Doctor(doctor) => doctor.run(),
             Self::Completions { shell } => {
                 let mut script = Vec::new();

@@ -17,6 +17,7 @@ use kube::Client;
 use tokio_util::sync::CancellationToken;
 
 use crate::output;
+use crate::signals::interrupted;
 use crate::webhook::Webhook;
 
 /// Runs Oxmox on this machine alone: an API server that kubectl understands, and all controllers.
@@ -158,21 +159,6 @@ fn next_steps(kubeconfig: &Path) {
     output::say(format_args!("  export KUBECONFIG={}", kubeconfig.display()));
     output::say("  kubectl get vm -o wide");
     output::say("  kubectl patch vm web-1 --type=merge -p '{\"spec\":{\"powerState\":\"Off\"}}'");
-}
-
-/// Resolves on Ctrl-C or SIGTERM.
-async fn interrupted() {
-    use tokio::signal::unix::{SignalKind, signal};
-    let terminated = async {
-        match signal(SignalKind::terminate()) {
-            Ok(mut signal) => drop(signal.recv().await),
-            Err(_) => std::future::pending().await,
-        }
-    };
-    tokio::select! {
-        _ = tokio::signal::ctrl_c() => {}
-        () = terminated => {}
-    }
 }
 
 fn default_directory() -> Result<PathBuf> {
