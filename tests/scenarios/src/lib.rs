@@ -1,1 +1,26 @@
-//! Whole-system scenarios.
+//! The whole system in one process: API server, controllers, simulated Proxmox VE, on a clock that jumps.
+//!
+//! A [`Bed`] is what scenarios lie on. Everything in it is real except Proxmox VE: objects go through the API
+//! server's validation, the controllers watch it as they would a real one, and the engine speaks Proxmox VE's
+//! API to the simulator. There is no socket and no sleep, so an hour of retries takes milliseconds, and the
+//! same scenario takes the same course every time.
+
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::missing_panics_doc,
+    reason = "everything here serves tests, where failing is saying what is wrong"
+)]
+
+mod bed;
+mod gate;
+mod invariants;
+mod objects;
+mod pve_side;
+mod simulate;
+
+pub use bed::{Bed, Builder};
+pub use gate::{CrashPoint, Line};
+pub use objects::{Document, documents};
+pub use pve_side::Guest;
+pub use simulate::{Dice, Story, simulate};

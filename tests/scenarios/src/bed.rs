@@ -1,0 +1,211 @@
+//! Building, crashing and restarting the system.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use controllers::{Clock, ConnectError, Connection, Connector, Options};
+use fleet::Fleet;
+use jiff::Timestamp;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::{
+    Api, Client,
+    api::{Patch, PatchParams},
+};
+use pve_sim::{Cluster, Latency, Simulator};
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+use crate::gate::{Gate, Line};
+
+/// When every scenario begins.
+const EPOCH: &str = "2026-01-01T00:00:00Z";
+
+/// How a [`Bed`] is made.
+#[derive(Debug)]
+pub struct Builder {
+    seed: u64,
+    latency: Latency,
+    clusters: usize,
+}
+
+impl Default for Builder {
+    fn default() -> Self {
+        Self {
+            seed: 0,
+            latency: Latency::real(),
+            clusters: 1,
+        }
+    }
+}
+
+impl Builder {
+    /// Where all randomness comes from.
+    #[must_use]
+    pub fn seed(mut self, seed: u64) -> Self {
+        self.seed = seed;
+        self
+    }
+
+    /// How long Proxmox VE takes.
+    #[must_use]
+    pub fn latency(mut self, latency: Latency) -> Self {
+        self.latency = latency;
+        self
+    }
+
+    /// How many Proxmox VE clusters there are.
+    #[must_use]
+    pub fn clusters(mut self, count: usize) -> Self {
+        self.clusters = count;
+        self
+    }
+
+    /// Makes the bed and starts the controllers.
+    pub async fn start(self) -> Bed {
+        // `RUST_LOG=controllers=debug` shows what the controllers do; another test may have asked already.
+        let _ = tracing_subscriber::fmt()
+            .with_env_filter(tracing_subscriber::EnvFilter::from_default_env())
+            .with_test_writer()
+            .try_init();
+        let epoch: Timestamp = EPOCH.parse().unwrap();
+        let server = apiserver::InMemory::with(apiserver::Clock::at(epoch), self.seed);
+        let client = Client::new(server.service(), "default");
+        let simulators: Vec<Simulator> = (0..self.clusters.max(1))
+            .map(|number| {
+                Simulator::builder()
+                    .seed(self.seed.wrapping_mul(31).wrapping_add(number as u64))
+                    .latency(self.latency.clone())
+                    .build()
+            })
+            .collect();
+        let mut bed = Bed {
+            server,
+            client,
+            simulators,
+            clock: Clock::starting_at(epoch),
+            line: Arc::default(),
+            operator: None,
+        };
+        bed.install().await;
+        bed.start_operator();
+        bed
+    }
+}
+
+/// The whole system.
+pub struct Bed {
+    server: apiserver::InMemory,
+    /// The API as its administrator sees it.
+    pub client: Client,
+    simulators: Vec<Simulator>,
+    clock: Clock,
+    line: Arc<Line>,
+    operator: Option<(JoinHandle<()>, CancellationToken)>,
+}
+
+impl Bed {
+    /// A bed with one cluster that takes as long as a small real one.
+    pub async fn new() -> Self {
+        Builder::default().start().await
+    }
+
+    /// Describes another bed.
+    pub fn builder() -> Builder {
+        Builder::default()
+    }
+
+    /// The API server.
+    pub fn server(&self) -> &apiserver::InMemory {
+        &self.server
+    }
+
+    /// What happens to the controllers' calls.
+    pub fn line(&self) -> &Line {
+        &self.line
+    }
+
+    /// The first Proxmox VE cluster.
+    pub fn pve(&self) -> &Cluster {
+        self.cluster(0)
+    }
+
+    /// One of the Proxmox VE clusters.
+    pub fn cluster(&self, number: usize) -> &Cluster {
+        self.simulators[number].clusters().next().unwrap()
+    }
+
+    /// How many Proxmox VE clusters there are.
+    pub fn cluster_count(&self) -> usize {
+        self.simulators.len()
+    }
+
+    async fn install(&self) {
+        let api: Api<CustomResourceDefinition> = Api::all(self.client.clone());
+        for crd in api::crds() {
+            let name = crd.metadata.name.clone().unwrap();
+            let params = PatchParams::apply("scenario").force();
+            api.patch(&name, &params, &Patch::Apply(&crd))
+                .await
+                .unwrap();
+        }
+    }
+
+    /// Reaches each cluster in process: `https://pve.example.com` and anything else is the first one,
+    /// `https://pve-1.…` the second, and so on.
+    fn connector(&self) -> Connector {
+        let clusters: Arc<BTreeMap<usize, Cluster>> = Arc::new(
+            (0..self.simulators.len())
+                .map(|n| (n, self.cluster(n).clone()))
+                .collect(),
+        );
+        let line = self.line.clone();
+        Connector::new(move |to: &Connection| {
+            let host = to.endpoints[0].trim_start_matches("https://");
+            let number = (1..clusters.len()).find(|n| host.starts_with(&format!("pve-{n}.")));
+            let cluster = &clusters[&number.unwrap_or(0)];
+            let mut client = pve::Client::builder();
+            for node in cluster.nodes() {
+                client = client
+                    .endpoint(format!("https://{node}.invalid:8006"))
+                    .service(Gate::pve(cluster.endpoint(&node), line.clone()));
+            }
+            let client = client.credentials(to.credentials.clone()).build();
+            client.map_err(|error| ConnectError(error.to_string()))
+        })
+    }
+
+    /// Starts the controllers, with an engine that knows nothing.
+    pub fn start_operator(&mut self) {
+        let stop = CancellationToken::new();
+        let options = Options {
+            connector: self.connector(),
+            clock: self.clock,
+            fleet: Fleet::new(),
+            ..Options::default()
+        };
+        let service = Gate::kubernetes(self.server.service(), self.line.clone());
+        let client = Client::new(service, "default");
+        let running = tokio::spawn(controllers::run(client, options, stop.clone()));
+        self.operator = Some((running, stop));
+    }
+
+    /// Ends the controllers between two calls, as a crash does.
+    pub async fn crash_operator(&mut self) {
+        if let Some((running, _)) = self.operator.take() {
+            running.abort();
+            let _ = running.await;
+        }
+    }
+
+    /// Lets the controllers finish what is under way, and ends them.
+    pub async fn stop_operator(&mut self) {
+        if let Some((running, stop)) = self.operator.take() {
+            stop.cancel();
+            running.await.unwrap();
+        }
+    }
+
+    /// Lets time pass.
+    pub async fn sleep(&self, time: Duration) {
+        tokio::time::sleep(time).await;
+    }
+}

@@ -1,0 +1,175 @@
+//! The line between the controllers and everything else: where calls are counted, lost and cut off.
+//!
+//! Both the Kubernetes API and Proxmox VE are reached through a [`Gate`]. It numbers the calls, so that a test can end
+//! the controllers at the n-th one: before it was sent, or after it was carried out and before its answer arrived.
+//! What a crash does to a process is only that: some call was the last.
+
+use std::{
+    pin::Pin,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    task::{Context, Poll},
+};
+
+use tokio::sync::Notify;
+
+/// A boxed error, as tower likes it.
+pub(crate) type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
+/// Which call is the last one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CrashPoint {
+    /// The number of the call, from one.
+    pub call: u64,
+    /// It is carried out, and only its answer is lost.
+    pub carried_out: bool,
+}
+
+/// What happens to calls.
+#[derive(Debug, Default)]
+pub struct Line {
+    calls: AtomicU64,
+    crash: Mutex<Option<CrashPoint>>,
+    crashed: Notify,
+    refuse_status: AtomicBool,
+    journal: Mutex<Vec<String>>,
+}
+
+impl Line {
+    /// Calls so far.
+    pub fn calls(&self) -> u64 {
+        self.calls.load(Ordering::SeqCst)
+    }
+
+    /// Ends the controllers at a call, counted from now.
+    pub fn crash_at(&self, point: CrashPoint) {
+        self.calls.store(0, Ordering::SeqCst);
+        self.lock_journal().clear();
+        *self.crash.lock().unwrap_or_else(PoisonError::into_inner) = Some(point);
+    }
+
+    /// Resolves when the crash point was reached.
+    pub async fn crashed(&self) {
+        self.crashed.notified().await;
+    }
+
+    /// Refuses every status that is written, or no longer.
+    pub fn refuse_status(&self, refuse: bool) {
+        self.refuse_status.store(refuse, Ordering::SeqCst);
+    }
+
+    /// The calls since the last crash point was set.
+    pub fn journal(&self) -> Vec<String> {
+        self.lock_journal().clone()
+    }
+
+    fn lock_journal(&self) -> std::sync::MutexGuard<'_, Vec<String>> {
+        self.journal.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Numbers a call; says what is to become of it.
+    fn enter(&self, what: String) -> Fate {
+        let number = self.calls.fetch_add(1, Ordering::SeqCst) + 1;
+        self.lock_journal().push(what);
+        let mut crash = self.crash.lock().unwrap_or_else(PoisonError::into_inner);
+        match *crash {
+            Some(point) if point.call == number => {
+                *crash = None;
+                if point.carried_out {
+                    Fate::LastCarriedOut
+                } else {
+                    Fate::Last
+                }
+            }
+            _ => Fate::Normal,
+        }
+    }
+}
+
+enum Fate {
+    Normal,
+    Last,
+    LastCarriedOut,
+}
+
+/// A service behind the line.
+#[derive(Clone)]
+pub(crate) struct Gate<S> {
+    inner: S,
+    line: Arc<Line>,
+    kubernetes: bool,
+}
+
+impl<S> Gate<S> {
+    /// Proxmox VE, behind the line.
+    pub(crate) fn pve(inner: S, line: Arc<Line>) -> Self {
+        Self {
+            inner,
+            line,
+            kubernetes: false,
+        }
+    }
+
+    /// The Kubernetes API, behind the line.
+    pub(crate) fn kubernetes(inner: S, line: Arc<Line>) -> Self {
+        Self {
+            inner,
+            line,
+            kubernetes: true,
+        }
+    }
+}
+
+impl<S, B, R> tower::Service<http::Request<B>> for Gate<S>
+where
+    S: tower::Service<http::Request<B>, Response = http::Response<R>> + Clone + Send + 'static,
+    S::Future: Send + 'static,
+    S::Error: Into<BoxError> + 'static,
+    B: Send + 'static,
+    R: Send + 'static,
+{
+    type Response = http::Response<R>;
+    type Error = BoxError;
+    type Future = Pin<Box<dyn Future<Output = Result<http::Response<R>, BoxError>> + Send>>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        self.inner.poll_ready(context).map_err(Into::into)
+    }
+
+    fn call(&mut self, request: http::Request<B>) -> Self::Future {
+        let mut inner = self.inner.clone();
+        let line = self.line.clone();
+        let path = request.uri().path().to_owned();
+        // Reads of the Kubernetes API change nothing and hold no secret of ours: crashing there is crashing before
+        // the next call, and watches would number differently in every run.
+        let counted = !(self.kubernetes && request.method() == http::Method::GET);
+        let refused = self.kubernetes
+            && path.ends_with("/status")
+            && line.refuse_status.load(Ordering::SeqCst);
+        let what = format!("{} {path}", request.method());
+        Box::pin(async move {
+            if refused {
+                return Err("the status cannot be written".into());
+            }
+            let fate = if counted {
+                line.enter(what)
+            } else {
+                Fate::Normal
+            };
+            match fate {
+                Fate::Normal => inner.call(request).await.map_err(Into::into),
+                Fate::Last => {
+                    line.crashed.notify_one();
+                    std::future::pending().await
+                }
+                Fate::LastCarriedOut => {
+                    let _ = inner.call(request).await;
+                    line.crashed.notify_one();
+                    std::future::pending().await
+                }
+            }
+        })
+    }
+}

@@ -1,0 +1,140 @@
+//! Proxmox VE as its own administrator sees it: through its API, past the controllers.
+
+use std::collections::BTreeMap;
+
+use pve::{
+    Client, ConfigChange, Credentials, GuestConfig, NodeName, Vmid,
+    api::{
+        cluster::ResourceFilter,
+        guest::{ConfigView, GuestStatus},
+    },
+};
+
+use crate::Bed;
+
+/// A guest as PVE shows it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Guest {
+    /// Its VMID.
+    pub vmid: u32,
+    /// Its name.
+    pub name: String,
+    /// The node it is on.
+    pub node: String,
+    /// Whether it runs.
+    pub running: bool,
+    /// Whether it is a template.
+    pub template: bool,
+    /// Its configuration.
+    pub config: BTreeMap<String, String>,
+}
+
+impl Guest {
+    /// A key of its configuration, empty if it is not there.
+    pub fn key(&self, key: &str) -> &str {
+        self.config.get(key).map_or("", String::as_str)
+    }
+}
+
+impl Bed {
+    /// The first cluster's API, as root.
+    pub fn root(&self) -> Client {
+        self.root_of(0)
+    }
+
+    /// A cluster's API, as root.
+    pub fn root_of(&self, number: usize) -> Client {
+        let cluster = self.cluster(number);
+        let credentials = Credentials::password("root@pam", "oxmox").unwrap();
+        let node = cluster.nodes().first().cloned().unwrap();
+        Client::builder()
+            .service(cluster.endpoint(&node))
+            .credentials(credentials)
+            .build()
+            .unwrap()
+    }
+
+    /// All guests of the first cluster, asked at the source.
+    pub async fn guests(&self) -> Vec<Guest> {
+        self.guests_of(0).await
+    }
+
+    /// All guests of a cluster, asked at the source.
+    pub async fn guests_of(&self, number: usize) -> Vec<Guest> {
+        let root = self.root_of(number);
+        let mut guests = Vec::new();
+        for name in self.cluster(number).nodes() {
+            let node = root.node(&NodeName::new(name.as_str()).unwrap());
+            for listed in node.qemu_list(false).await.unwrap() {
+                let guest = node.qemu(listed.vmid.unwrap());
+                let config = guest.config(ConfigView::Next).await.unwrap();
+                guests.push(shown(&name, &listed, &config));
+            }
+            for listed in node.lxc_list().await.unwrap() {
+                let guest = node.lxc(listed.vmid.unwrap());
+                let config = guest.config(ConfigView::Next).await.unwrap();
+                guests.push(shown(&name, &listed, &config));
+            }
+        }
+        guests.sort_by_key(|guest| guest.vmid);
+        guests
+    }
+
+    /// The one guest of this name.
+    pub async fn guest(&self, name: &str) -> Guest {
+        let mut found: Vec<Guest> = self
+            .guests()
+            .await
+            .into_iter()
+            .filter(|guest| guest.name == name)
+            .collect();
+        assert_eq!(found.len(), 1, "guests named {name}: {found:#?}");
+        found.remove(0)
+    }
+
+    /// Changes a guest's configuration behind the controllers' back.
+    pub async fn configure(&self, guest: &Guest, key: &str, value: &str) {
+        let node = self
+            .root()
+            .node(&NodeName::new(guest.node.as_str()).unwrap());
+        let change = ConfigChange::set(GuestConfig::new().with(key, value));
+        node.qemu(Vmid::new(guest.vmid).unwrap())
+            .configure(&change)
+            .await
+            .unwrap();
+    }
+
+    /// Gives a template the name that manifests use.
+    pub async fn name_template(&self, vmid: u32, name: &str) {
+        let rows = self
+            .root()
+            .cluster()
+            .resources(Some(ResourceFilter::Guests))
+            .await
+            .unwrap();
+        let row = rows
+            .into_iter()
+            .find(|row| row.vmid.is_some_and(|id| id.get() == vmid))
+            .unwrap();
+        let node = self.root().node(&row.node.unwrap());
+        let change = ConfigChange::set(GuestConfig::new().with("name", name));
+        node.qemu(Vmid::new(vmid).unwrap())
+            .configure(&change)
+            .await
+            .unwrap();
+    }
+}
+
+fn shown(node: &str, listed: &GuestStatus, config: &GuestConfig) -> Guest {
+    Guest {
+        vmid: listed.vmid.map_or(0, Vmid::get),
+        name: listed.name.clone().unwrap_or_default(),
+        node: node.to_owned(),
+        running: listed.is_running(),
+        template: config.is_template(),
+        config: config
+            .iter()
+            .map(|(key, value)| (key.to_owned(), value.to_owned()))
+            .collect(),
+    }
+}

@@ -1,0 +1,222 @@
+//! Snapshots, clones, sets, moves, backups, containers.
+
+use std::time::Duration;
+
+use api::vm::{
+    Container, Phase, VMBackup, VMClone, VMMigration, VMRestore, VMSet, VMSnapshot,
+    VMSnapshotSchedule, VirtualMachine,
+};
+use serde_json::json;
+
+use crate::{manifest, prepared};
+
+async fn with_machine() -> scenarios::Bed {
+    let bed = prepared().await;
+    bed.apply(manifest!("machine")).await;
+    bed.until_ready::<VirtualMachine>("web-server").await;
+    bed
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_snapshot_with_memory_is_taken_gone_back_to_and_removed() {
+    let bed = with_machine().await;
+    bed.apply(manifest!("snapshot-memory")).await;
+    let snapshot: VMSnapshot = bed.until_ready("before-upgrade").await;
+    let status = snapshot.status.unwrap();
+    assert_eq!(status.snapshot_name.as_deref(), Some("before-upgrade"));
+    assert_eq!(status.memory, Some(true));
+
+    bed.change::<VirtualMachine>("web-server", json!({ "tags": ["after"] }))
+        .await;
+    bed.until_ready::<VirtualMachine>("web-server").await;
+    let revert = json!({ "snapshot": { "revertToRef": { "name": "before-upgrade" } } });
+    bed.change::<VirtualMachine>("web-server", revert).await;
+    bed.until("web-server", "set back", |vm: &VirtualMachine| {
+        vm.status
+            .as_ref()
+            .is_some_and(|status| status.reverted_to.as_deref() == Some("before-upgrade"))
+    })
+    .await;
+    bed.delete::<VMSnapshot>("before-upgrade").await;
+    bed.delete::<VirtualMachine>("web-server").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_clone_becomes_a_machine_of_its_own() {
+    let bed = prepared().await;
+    bed.apply(
+        "
+apiVersion: infra.virtrigaud.io/v1beta1
+kind: VirtualMachine
+metadata: { name: template-vm }
+spec:
+  classRef: { name: small }
+  imageRef: { name: ubuntu-22 }
+  networks: [{ name: lan }]
+",
+    )
+    .await;
+    bed.until_ready::<VirtualMachine>("template-vm").await;
+    bed.apply(manifest!("clone")).await;
+    let clone: VMClone = bed.until_ready("web-clone").await;
+    let status = clone.status.unwrap();
+    assert_eq!(status.phase, Some(Phase::Succeeded));
+    // PVE links to templates only, and says so rather than failing.
+    assert_eq!(status.linked, Some(false));
+    let (first, second) = (bed.guest("template-vm").await, bed.guest("web-clone").await);
+    assert_ne!(first.vmid, second.vmid);
+    assert_ne!(
+        first.key("net0"),
+        second.key("net0"),
+        "a copy has addresses of its own"
+    );
+    bed.delete::<VMClone>("web-clone").await;
+    assert!(bed.guest("web-clone").await.running);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_set_keeps_its_number_scales_and_rolls_a_new_class_out() {
+    let bed = prepared().await;
+    bed.apply(
+        "
+apiVersion: infra.virtrigaud.io/v1beta1
+kind: VMClass
+metadata: { name: big }
+spec: { cpus: 4, memory: 8Gi }
+---
+apiVersion: infra.virtrigaud.io/v1beta1
+kind: VMSet
+metadata: { name: web }
+spec:
+  replicas: 3
+  selector: { matchLabels: { app: web } }
+  template:
+    metadata: { labels: { app: web } }
+    spec:
+      classRef: { name: small }
+      imageRef: { name: ubuntu-22 }
+      updatePolicy: RestartIfNeeded
+",
+    )
+    .await;
+    bed.until_ready::<VMSet>("web").await;
+    assert_eq!(
+        bed.names::<VirtualMachine>().await,
+        ["web-0", "web-1", "web-2"]
+    );
+    bed.change::<VMSet>("web", json!({ "replicas": 2 })).await;
+    bed.until_ready::<VMSet>("web").await;
+    bed.until_gone::<VirtualMachine>("web-2").await;
+    bed.change::<VMSet>(
+        "web",
+        json!({ "template": { "spec": { "classRef": { "name": "big" } } } }),
+    )
+    .await;
+    bed.until_ready::<VMSet>("web").await;
+    for name in ["web-0", "web-1"] {
+        assert_eq!(bed.guest(name).await.key("memory"), "8192");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_schedule_takes_snapshots_and_keeps_the_newest() {
+    let bed = with_machine().await;
+    bed.apply(
+        r#"
+apiVersion: infra.virtrigaud.io/v1beta1
+kind: VMSnapshotSchedule
+metadata: { name: hourly }
+spec:
+  vmRef: { name: web-server }
+  schedule: "0 * * * *"
+  retention: { maxCount: 2 }
+"#,
+    )
+    .await;
+    bed.until_ready::<VMSnapshotSchedule>("hourly").await;
+    bed.sleep(Duration::from_mins(250)).await;
+    let names = bed.names::<VMSnapshot>().await;
+    assert_eq!(names.len(), 2, "{names:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_running_machine_moves_to_another_node() {
+    let bed = with_machine().await;
+    let before = bed.guest("web-server").await.node;
+    let target = bed
+        .pve()
+        .nodes()
+        .into_iter()
+        .find(|node| *node != before)
+        .unwrap();
+    bed.apply(&format!(
+        "
+apiVersion: infra.virtrigaud.io/v1beta1
+kind: VMMigration
+metadata: {{ name: move }}
+spec: {{ vmRef: {{ name: web-server }}, targetNode: {target}, withLocalDisks: true }}
+"
+    ))
+    .await;
+    bed.until_ready::<VMMigration>("move").await;
+    let guest = bed.guest("web-server").await;
+    assert_eq!(guest.node, target);
+    assert!(guest.running);
+    bed.until("web-server", "on its new node", |vm: &VirtualMachine| {
+        vm.status
+            .as_ref()
+            .is_some_and(|status| status.node.as_ref() == Some(&target))
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_backup_becomes_a_machine_again() {
+    let bed = with_machine().await;
+    bed.apply(
+        "
+apiVersion: infra.virtrigaud.io/v1beta1
+kind: VMBackup
+metadata: { name: nightly }
+spec: { vmRef: { name: web-server }, storage: nfs }
+",
+    )
+    .await;
+    let backup: VMBackup = bed.until_ready("nightly").await;
+    assert!(backup.status.unwrap().volume.is_some());
+    bed.apply(
+        "
+apiVersion: infra.virtrigaud.io/v1beta1
+kind: VMRestore
+metadata: { name: again }
+spec: { backupRef: { name: nightly }, targetName: web-restored }
+",
+    )
+    .await;
+    bed.until_ready::<VMRestore>("again").await;
+    assert!(!bed.guest("web-restored").await.running);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_container_comes_and_goes() {
+    let bed = prepared().await;
+    let foreign = bed.foreign().await;
+    bed.apply(
+        "
+apiVersion: infra.virtrigaud.io/v1beta1
+kind: Container
+metadata: { name: cache }
+spec:
+  template: local:vztmpl/debian-12-standard_12.7-1_amd64.tar.zst
+  cpus: 1
+  memory: 512Mi
+  rootFs: { size: 4Gi, storage: local-lvm }
+  networks: [{ name: lan }]
+",
+    )
+    .await;
+    bed.until_ready::<Container>("cache").await;
+    assert!(bed.guest("cache").await.running);
+    bed.delete::<Container>("cache").await;
+    assert_eq!(bed.check(&foreign).await, Vec::<String>::new());
+}

@@ -1,0 +1,95 @@
+//! The documented manifests do what their sections say.
+
+use api::vm::{Phase, Provider, VMClass, VirtualMachine};
+use serde_json::json;
+
+use crate::{manifest, prepared};
+
+#[tokio::test(start_paused = true)]
+async fn a_provider_says_what_it_is_connected_to() {
+    let bed = prepared().await;
+    let provider: Provider = bed.until_ready("proxmox-prod").await;
+    let status = provider.status.unwrap();
+    assert!(status.healthy);
+    assert_eq!(status.node_count, Some(3));
+    assert!(status.version.is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_documented_machine_comes_up_as_written() {
+    let bed = prepared().await;
+    bed.apply(manifest!("machine")).await;
+    let machine: VirtualMachine = bed.until_ready("web-server").await;
+    let status = machine.status.unwrap();
+    assert_eq!(status.phase, Some(Phase::Running));
+    assert_eq!(status.power_state.as_deref(), Some("On"));
+    assert!(!status.ips.is_empty());
+
+    let guest = bed.guest("web-server").await;
+    assert_eq!(Some(guest.vmid), status.vmid);
+    assert_eq!(Some(&guest.node), status.node.as_ref());
+    assert!(guest.running);
+    assert_eq!((guest.key("cores"), guest.key("memory")), ("2", "4096"));
+    assert_eq!((guest.key("machine"), guest.key("bios")), ("q35", "ovmf"));
+    assert!(
+        guest.key("net0").contains("bridge=vmbr0"),
+        "{}",
+        guest.key("net0")
+    );
+    assert!(
+        guest.key("scsi0").contains("size=40G"),
+        "{}",
+        guest.key("scsi0")
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_deleted_machine_leaves_nothing_behind() {
+    let bed = prepared().await;
+    let before = bed.guests().await;
+    bed.apply(manifest!("machine")).await;
+    bed.until_ready::<VirtualMachine>("web-server").await;
+    bed.delete::<VirtualMachine>("web-server").await;
+    assert_eq!(bed.guests().await, before);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_larger_class_reaches_the_guest() {
+    let bed = prepared().await;
+    bed.apply(manifest!("machine")).await;
+    bed.until_ready::<VirtualMachine>("web-server").await;
+    bed.apply(manifest!("reconfigure")).await;
+    bed.until(
+        "web-server",
+        "waiting for its restart",
+        |vm: &VirtualMachine| {
+            vm.status
+                .as_ref()
+                .is_some_and(|status| !status.pending_changes.is_empty())
+        },
+    )
+    .await;
+    bed.change::<VirtualMachine>("web-server", json!({ "updatePolicy": "RestartIfNeeded" }))
+        .await;
+    bed.until(
+        "web-server",
+        "as large as its class",
+        |vm: &VirtualMachine| {
+            vm.status
+                .as_ref()
+                .is_some_and(|s| s.cpus == Some(8) && s.pending_changes.is_empty())
+        },
+    )
+    .await;
+    let guest = bed.guest("web-server").await;
+    assert_eq!((guest.key("cores"), guest.key("memory")), ("8", "16384"));
+    let class: VMClass = bed
+        .until("large", "counted", |class: &VMClass| {
+            class
+                .status
+                .as_ref()
+                .is_some_and(|status| status.used_by == Some(1))
+        })
+        .await;
+    assert_eq!(class.spec.cpus, 8);
+}

@@ -1,0 +1,210 @@
+//! What goes wrong with other operators, by name.
+
+use std::time::Duration;
+
+use api::vm::{Phase, Provider, VirtualMachine};
+use kube::api::{DeleteParams, Patch, PatchParams};
+use pve::{NodeName, Vmid};
+use scenarios::CrashPoint;
+use serde_json::json;
+
+use crate::{manifest, prepared};
+
+#[tokio::test(start_paused = true)]
+async fn an_object_deleted_a_second_after_its_creation_leaves_no_guest() {
+    let bed = prepared().await;
+    let foreign = bed.foreign().await;
+    bed.apply(manifest!("machine")).await;
+    bed.sleep(Duration::from_secs(1)).await;
+    bed.delete::<VirtualMachine>("web-server").await;
+    bed.sleep(Duration::from_mins(1)).await;
+    assert_eq!(bed.check(&foreign).await, Vec::<String>::new());
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_object_labelled_a_second_after_its_creation_has_one_guest() {
+    let bed = prepared().await;
+    let foreign = bed.foreign().await;
+    bed.apply(manifest!("machine")).await;
+    bed.sleep(Duration::from_secs(1)).await;
+    let patch = json!({ "metadata": { "labels": { "team": "web" } } });
+    let api = bed.api::<VirtualMachine>();
+    api.patch("web-server", &PatchParams::default(), &Patch::Merge(&patch))
+        .await
+        .unwrap();
+    bed.until_ready::<VirtualMachine>("web-server").await;
+    bed.sleep(Duration::from_mins(1)).await;
+    assert_eq!(bed.check(&foreign).await, Vec::<String>::new());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_status_that_cannot_be_written_makes_no_second_guest() {
+    let bed = prepared().await;
+    let foreign = bed.foreign().await;
+    bed.line().refuse_status(true);
+    bed.apply(manifest!("machine")).await;
+    bed.sleep(Duration::from_mins(2)).await;
+    // Nothing may be done whose record cannot be kept.
+    assert_eq!(bed.foreign().await, foreign);
+    bed.line().refuse_status(false);
+    bed.until_ready::<VirtualMachine>("web-server").await;
+    bed.sleep(Duration::from_mins(1)).await;
+    assert_eq!(bed.check(&foreign).await, Vec::<String>::new());
+}
+
+#[tokio::test(start_paused = true)]
+async fn statuses_lost_while_a_guest_is_made_do_not_make_another() {
+    let bed = prepared().await;
+    let foreign = bed.foreign().await;
+    bed.apply(manifest!("machine")).await;
+    bed.until("web-server", "being made", |vm: &VirtualMachine| {
+        vm.status
+            .as_ref()
+            .is_some_and(|status| status.vmid.is_some())
+    })
+    .await;
+    bed.line().refuse_status(true);
+    bed.sleep(Duration::from_secs(90)).await;
+    bed.line().refuse_status(false);
+    bed.until_ready::<VirtualMachine>("web-server").await;
+    bed.sleep(Duration::from_mins(1)).await;
+    assert_eq!(bed.check(&foreign).await, Vec::<String>::new());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_guest_removed_behind_our_back_is_noticed_and_its_object_can_be_deleted() {
+    let bed = prepared().await;
+    bed.apply(manifest!("machine")).await;
+    bed.until_ready::<VirtualMachine>("web-server").await;
+    let guest = bed.guest("web-server").await;
+    let handle = bed
+        .root()
+        .node(&NodeName::new(guest.node.as_str()).unwrap())
+        .qemu(Vmid::new(guest.vmid).unwrap());
+    let root = bed.root();
+    root.wait(
+        &handle
+            .stop(pve::api::guest::power::Stop::default())
+            .await
+            .unwrap(),
+    )
+    .await
+    .unwrap();
+    root.wait(
+        &handle
+            .delete(pve::api::guest::DeleteGuest::default())
+            .await
+            .unwrap(),
+    )
+    .await
+    .unwrap();
+    let machine: VirtualMachine = bed.until_reason("web-server", "Ready", "GuestLost").await;
+    assert_eq!(machine.status.unwrap().phase, Some(Phase::Failed));
+    bed.delete::<VirtualMachine>("web-server").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_object_deleted_while_no_controller_runs_waits_and_is_cleaned_up_later() {
+    let mut bed = prepared().await;
+    let foreign = bed.foreign().await;
+    bed.apply(manifest!("machine")).await;
+    bed.until_ready::<VirtualMachine>("web-server").await;
+    bed.stop_operator().await;
+    let api = bed.api::<VirtualMachine>();
+    api.delete("web-server", &DeleteParams::default())
+        .await
+        .unwrap();
+    bed.sleep(Duration::from_mins(10)).await;
+    assert!(
+        bed.guest("web-server").await.running,
+        "nobody but us removes it"
+    );
+    assert!(api.get_opt("web-server").await.unwrap().is_some());
+    bed.start_operator();
+    bed.until_gone::<VirtualMachine>("web-server").await;
+    assert_eq!(bed.check(&foreign).await, Vec::<String>::new());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_provider_whose_cluster_does_not_answer_says_so_and_recovers() {
+    let bed = prepared().await;
+    bed.until_ready::<Provider>("proxmox-prod").await;
+    let fault = bed
+        .pve()
+        .control()
+        .inject(pve_sim::Fault::every("*", pve_sim::Action::DropRequest));
+    let provider: Provider = bed
+        .until_reason("proxmox-prod", "Ready", "Unreachable")
+        .await;
+    assert!(!provider.status.unwrap().healthy);
+    bed.pve().control().remove(fault);
+    bed.until_ready::<Provider>("proxmox-prod").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_object_deleted_while_pve_is_down_goes_when_it_is_back() {
+    let bed = prepared().await;
+    let foreign = bed.foreign().await;
+    bed.apply(manifest!("machine")).await;
+    bed.until_ready::<VirtualMachine>("web-server").await;
+    let fault = bed
+        .pve()
+        .control()
+        .inject(pve_sim::Fault::every("*", pve_sim::Action::DropRequest));
+    let api = bed.api::<VirtualMachine>();
+    api.delete("web-server", &DeleteParams::default())
+        .await
+        .unwrap();
+    bed.sleep(Duration::from_mins(5)).await;
+    assert!(
+        api.get_opt("web-server").await.unwrap().is_some(),
+        "don't know is not gone"
+    );
+    bed.pve().control().remove(fault);
+    bed.until_gone::<VirtualMachine>("web-server").await;
+    assert_eq!(bed.check(&foreign).await, Vec::<String>::new());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_machine_that_is_off_and_shall_be_off_is_left_alone() {
+    let bed = prepared().await;
+    bed.apply(manifest!("machine")).await;
+    bed.until_ready::<VirtualMachine>("web-server").await;
+    bed.change::<VirtualMachine>("web-server", json!({ "powerState": "OffGraceful" }))
+        .await;
+    bed.until("web-server", "off", |vm: &VirtualMachine| {
+        vm.status
+            .as_ref()
+            .is_some_and(|status| status.phase == Some(Phase::Stopped))
+    })
+    .await;
+    let posts = |bed: &scenarios::Bed| {
+        let counts = bed.pve().control().counts();
+        counts
+            .iter()
+            .filter(|(route, _)| !route.starts_with("GET"))
+            .map(|(_, n)| n)
+            .sum::<u64>()
+    };
+    let before = posts(&bed);
+    bed.sleep(Duration::from_mins(10)).await;
+    assert_eq!(posts(&bed), before);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_crash_in_the_middle_of_creating_makes_no_second_guest() {
+    let mut bed = prepared().await;
+    let foreign = bed.foreign().await;
+    bed.until_ready::<Provider>("proxmox-prod").await;
+    bed.line().crash_at(CrashPoint {
+        call: 12,
+        carried_out: true,
+    });
+    bed.apply(manifest!("machine")).await;
+    bed.line().crashed().await;
+    bed.crash_operator().await;
+    bed.start_operator();
+    bed.until_ready::<VirtualMachine>("web-server").await;
+    bed.sleep(Duration::from_mins(1)).await;
+    assert_eq!(bed.check(&foreign).await, Vec::<String>::new());
+}

@@ -1,0 +1,43 @@
+//! What users see: every scenario lies on the whole system.
+
+#![expect(
+    clippy::unwrap_used,
+    reason = "helpers of tests may fail the test; clippy exempts only the test functions themselves"
+)]
+
+mod actions;
+mod budgets;
+mod documented;
+mod failures;
+mod fields;
+mod simulation;
+
+use scenarios::Bed;
+
+/// A documented manifest.
+macro_rules! manifest {
+    ($name:literal) => {
+        include_str!(concat!(
+            "../../../../crates/api/tests/manifests/",
+            $name,
+            ".yaml"
+        ))
+    };
+}
+pub(crate) use manifest;
+
+/// A bed with the documented Provider, image and small class, and root's own credentials.
+pub(crate) async fn prepared() -> Bed {
+    let bed = Bed::new().await;
+    prepare(&bed).await;
+    bed
+}
+
+/// Applies the documented Provider, image and small class.
+pub(crate) async fn prepare(bed: &Bed) {
+    bed.name_template(9000, "ubuntu-22-template").await;
+    bed.apply(include_str!("manifests/secret-root.yaml")).await;
+    bed.apply(manifest!("provider-token")).await;
+    bed.apply(manifest!("image")).await;
+    bed.apply(manifest!("class-small")).await;
+}
