@@ -14,6 +14,7 @@ mod delete;
 mod discovery;
 mod dispatch;
 mod effects;
+mod escalation;
 mod eviction;
 mod list;
 mod meta;
@@ -62,6 +63,7 @@ pub(crate) struct Api {
     /// The certificate authority that clients in the cluster shall trust.
     pub(crate) root_ca: Option<String>,
     pub(crate) metrics: Arc<Metrics>,
+    openapi: discovery::openapi::Cache,
     /// Ends watches and background work.
     pub(crate) stop: CancellationToken,
 }
@@ -88,6 +90,7 @@ impl Api {
             policies: rbac::Cache::default(),
             root_ca: parts.root_ca,
             metrics: Arc::new(Metrics::new()),
+            openapi: discovery::openapi::Cache::default(),
             stop: CancellationToken::new(),
         });
         api.load_crds();

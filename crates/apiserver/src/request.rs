@@ -11,6 +11,8 @@ pub(crate) struct Target {
     /// `None` for paths outside of `/api` and `/apis`, such as `/healthz`.
     pub(crate) resource: Option<Resource>,
     pub(crate) path: String,
+    /// The one name that the field selector of a collection request allows, or empty.
+    pub(crate) pinned: String,
 }
 
 /// The part of a path that names objects.
@@ -80,6 +82,18 @@ impl Target {
             verb,
             resource,
             path: path.to_owned(),
+            pinned: String::new(),
+        }
+    }
+
+    /// Notes the name in `fieldSelector=metadata.name=x`: rights to one object cover listing just that.
+    pub(crate) fn pin_name(&mut self, query: &Query) {
+        let pinned = query
+            .text("fieldSelector")
+            .split(',')
+            .find_map(|term| term.strip_prefix("metadata.name="));
+        if let Some(name) = pinned {
+            name.trim_start_matches('=').clone_into(&mut self.pinned);
         }
     }
 }

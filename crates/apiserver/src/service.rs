@@ -100,6 +100,8 @@ impl ApiService {
         let (parts, body) = request.into_parts();
         let query = Query::parse(parts.uri.query());
         let target = Target::parse(&parts.method, parts.uri.path(), &query);
+        let mut target = target;
+        target.pin_name(&query);
         let user = match self.admit(&parts, &target) {
             Ok(user) => user,
             Err(status) => return failure(&status),
@@ -184,7 +186,11 @@ impl ApiService {
             group: &resource.group,
             resource: &resource.plural,
             subresource: &resource.subresource,
-            name: &resource.name,
+            name: if resource.name.is_empty() {
+                &target.pinned
+            } else {
+                &resource.name
+            },
         };
         if self.api.authorize(user, &action).allowed {
             return Ok(());

@@ -136,7 +136,14 @@ impl Status {
 
     pub(crate) fn forbidden(about: About<'_>, why: &str) -> Self {
         let message = match (about.resource.is_empty(), about.name.is_empty()) {
-            (true, _) => format!("forbidden: {why}"),
+            (true, _) => {
+                let status = Self::of(
+                    StatusCode::FORBIDDEN,
+                    "Forbidden",
+                    format!("forbidden: {why}"),
+                );
+                return status.with_details();
+            }
             (false, true) => format!("{} is forbidden: {why}", about.qualified()),
             (false, false) => format!(
                 "{} \"{}\" is forbidden: {why}",
@@ -185,6 +192,16 @@ impl Status {
             });
         status.details.causes = causes;
         status
+    }
+
+    /// A path that no resource answers.
+    pub(crate) fn no_such_resource() -> Self {
+        Self::of(
+            StatusCode::NOT_FOUND,
+            "NotFound",
+            "the server could not find the requested resource",
+        )
+        .with_details()
     }
 
     pub(crate) fn bad_request(message: impl Into<String>) -> Self {

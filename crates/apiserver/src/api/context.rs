@@ -139,20 +139,19 @@ impl Context {
     }
 
     pub(crate) fn dry_run(&self) -> Result<bool> {
-        let mut dry = false;
-        for value in self.query.all("dryRun") {
-            match value {
-                "All" => dry = true,
-                "" => {}
-                other => {
-                    return Err(invalid_options(
-                        self.options_kind(),
-                        Cause::unsupported("dryRun", other, &["All"]),
-                    ));
-                }
-            }
+        let values: Vec<&str> = self.query.all("dryRun").collect();
+        if values.iter().all(|value| *value == "All") {
+            return Ok(!values.is_empty());
         }
-        Ok(dry)
+        let list = serde_json::json!(values);
+        Err(invalid_options(
+            self.options_kind(),
+            Cause::new(
+                "FieldValueNotSupported",
+                "dryRun",
+                format!("Unsupported value: {list}: supported values: \"All\""),
+            ),
+        ))
     }
 
     pub(crate) fn field_validation(&self) -> Result<FieldValidation> {

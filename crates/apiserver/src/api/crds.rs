@@ -135,9 +135,6 @@ impl Api {
                 new["status"]["storedVersions"] = json!(stored);
             }
         }
-        if !object::is_deleting(crd) {
-            object::add_finalizer(&mut new, CLEANUP);
-        }
         new
     }
 

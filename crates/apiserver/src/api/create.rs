@@ -68,6 +68,11 @@ impl Api {
             && let Some(map) = object.as_object_mut()
         {
             map.remove("status");
+            if let Some(kind) = resource.built_in() {
+                // Shows the zero values that the status of this kind always has.
+                map.insert("status".into(), Value::Object(serde_json::Map::new()));
+                kind.default(&mut object);
+            }
         }
         strategy::complete(resource, &mut object);
 
@@ -148,7 +153,6 @@ impl Api {
                 causes,
             ));
         }
-        let _ = context;
-        Ok(())
+        self.check_escalation(context, resource, None, object)
     }
 }

@@ -327,6 +327,10 @@ impl Api {
                 object::remove_finalizer(&mut new, FOREGROUND);
             }
         }
+        if &*resource.storage == super::crds::CRDS && !object::is_deleting(old) {
+            // Its objects go first.
+            object::add_finalizer(&mut new, super::crds::CLEANUP);
+        }
         let grace = grace(resource, old, options);
         let waits =
             grace > 0 || !object::finalizers(&new).is_empty() || keeps_itself(resource, old);
@@ -354,7 +358,9 @@ impl Api {
                 clock::rfc3339(at)
             };
             object::set_meta(&mut new, "deletionTimestamp", deadline);
-            object::set_meta(&mut new, "deletionGracePeriodSeconds", grace);
+            if !(&*resource.storage == super::crds::CRDS || resource.is("", "namespaces")) {
+                object::set_meta(&mut new, "deletionGracePeriodSeconds", grace);
+            }
             if !deleting && resource.has_generation() {
                 let generation = old["metadata"]["generation"].as_i64().unwrap_or(0) + 1;
                 object::set_meta(&mut new, "generation", generation);

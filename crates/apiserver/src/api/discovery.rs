@@ -1,6 +1,7 @@
 //! What the server serves, told to clients: `/api`, `/apis`, `/version` and health.
 
 mod aggregated;
+pub(crate) mod openapi;
 
 use std::sync::Arc;
 
@@ -39,7 +40,11 @@ impl Api {
         match parts.as_slice() {
             [] | [""] => Ok(Answer::ok(&root(&kinds))),
             ["version"] => Ok(Answer::ok(&version())),
-            ["healthz" | "livez" | "readyz", ..] => Ok(health(context, parts[0])),
+            ["healthz" | "livez" | "readyz"]
+            | ["healthz" | "livez" | "readyz", "ping" | "log" | "store"] => {
+                Ok(health(context, parts[0]))
+            }
+            ["openapi", rest @ ..] => Ok(self.openapi(&kinds, rest)),
             ["metrics"] => Ok(
                 Answer::text(StatusCode::OK, self.metrics.render(&self.store))
                     .typed("application/openmetrics-text; version=1.0.0; charset=utf-8"),
@@ -113,6 +118,10 @@ fn version() -> Value {
         "buildDate": "1970-01-01T00:00:00Z",
         "goVersion": "",
         "compiler": "rustc",
+        "emulationMajor": major,
+        "emulationMinor": minor,
+        "minCompatibilityMajor": major,
+        "minCompatibilityMinor": minor,
         "platform": format!("{}/{}", std::env::consts::OS, std::env::consts::ARCH),
     })
 }

@@ -169,6 +169,9 @@ impl Api {
         let page = self.page(context, resource, namespace, &selection).await?;
         let renderer = Renderer::new(self, resource);
         let mut metadata = json!({"resourceVersion": page.revision.to_string()});
+        if !resource.is_builtin() && form == Form::Object {
+            metadata["continue"] = json!("");
+        }
         if let Some(token) = &page.token {
             metadata["continue"] = json!(token);
             if let Some(remaining) = page.remaining {

@@ -69,11 +69,8 @@ pub(crate) fn place_new(resource: &Resource, namespace: &str, object: &mut Value
             ));
         }
         object::set_meta(object, "namespace", namespace);
-    } else if !object::namespace(object).is_empty() {
-        return Err(Status::bad_request(
-            "the namespace of the provided object does not match the namespace sent on the request",
-        ));
     } else {
+        // A namespace says nothing about an object that is in none.
         object::take_meta(object, "namespace");
     }
     Ok(())

@@ -46,16 +46,16 @@ impl Api {
             .change(context, resource, at, By::Update, |old| {
                 let mut new = patch.on(old, resource)?;
                 meta::check_kind(resource, &mut new)?;
-                typed::decode_as(resource, &mut new).map_err(|why| {
-                    Status::invalid(
-                        "",
-                        "",
-                        "",
-                        vec![Cause::invalid("patch", &json!(patch.shown()), &why)],
-                    )
-                })?;
+                typed::decode_as(resource, &mut new).map_err(|why| refuse_patch(&patch, &why))?;
                 meta::place_existing(resource, (at.namespace, at.name), &mut new)?;
-                typed::admit(context, resource, &mut new)?;
+                typed::admit(context, resource, &mut new).map_err(|status| {
+                    let strict = status.message.starts_with("strict decoding error");
+                    if strict {
+                        refuse_patch(&patch, &status.message)
+                    } else {
+                        status
+                    }
+                })?;
                 Ok(new)
             })
             .await?;
@@ -79,13 +79,18 @@ impl Api {
         }
         context.check_manager()?;
         let force = context.query.flag("force");
-        if text(&config, "kind").is_empty() || text(&config, "apiVersion").is_empty() {
-            let missing = if text(&config, "kind").is_empty() {
-                "Object 'Kind' is missing in"
-            } else {
-                "Object 'apiVersion' is missing in"
-            };
-            return Err(Status::bad_request(format!("{missing} '{config}'")));
+        let (given_version, given_kind) = (text(&config, "apiVersion"), text(&config, "kind"));
+        if given_kind.is_empty() || given_version.is_empty() {
+            let (group, version) = object::group_version(given_version);
+            return Err(Status::bad_request(format!(
+                "invalid object type: {group}/{version}, Kind={given_kind}"
+            )));
+        }
+        if object::name(&config).is_empty() {
+            return Err(Status::bad_request(format!(
+                "the name of the object ({} based on URL) was undeterminable: name must be provided",
+                at.name
+            )));
         }
         meta::check_kind(resource, &mut config)?;
         meta::place_existing(resource, (at.namespace, at.name), &mut config)?;
@@ -113,9 +118,7 @@ impl Api {
                     ),
                 ));
             }
-            if !object::resource_version(&config).is_empty() {
-                return Err(Status::not_found(meta::about(resource, at.name)));
-            }
+            object::take_meta(&mut config, "resourceVersion");
             let object = apply::apply(None, &config, shape, &stamp, force).map_err(refusal)?;
             let created = self
                 .create_object(context, resource, at.namespace, object, By::Apply)
@@ -135,6 +138,12 @@ impl Api {
             .await?;
         Ok(Answer::ok(&changed))
     }
+}
+
+/// A patch whose result cannot be read.
+fn refuse_patch(patch: &Patch, why: &str) -> Status {
+    let cause = Cause::invalid("patch", &json!(patch.shown()), why);
+    Status::invalid("", "", "", vec![cause])
 }
 
 fn refusal(error: apply::Error) -> Status {

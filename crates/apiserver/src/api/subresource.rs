@@ -30,6 +30,13 @@ impl Api {
     ) -> Result<Answer> {
         let verb = context.target.verb;
         match (at.subresource, verb) {
+            ("status" | "scale", _)
+                if !resource.is_builtin()
+                    && !(at.subresource == "status" && resource.has_status())
+                    && !(at.subresource == "scale" && resource.has_scale()) =>
+            {
+                Err(Status::no_such_resource())
+            }
             ("status", _) if !resource.has_status() => Ok(Answer::page_not_found()),
             ("status", Verb::Get) => self.get(context, resource, at.namespace, at.name).await,
             ("status", Verb::Update) => self.update(context, resource, at).await,

@@ -153,8 +153,7 @@ impl Api {
                 causes,
             ));
         }
-        let _ = context;
-        Ok(())
+        self.check_escalation(context, resource, Some(old), new)
     }
 
     /// Commits a changed object; one that waited only for its last finalizer is gone after that.

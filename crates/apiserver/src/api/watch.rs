@@ -28,6 +28,7 @@ use crate::{
     registry::Resource,
     status::{Cause, Result, Status},
     store::{Entry, Event},
+    table::Include,
 };
 
 const BOOKMARK_EVERY: Duration = Duration::from_mins(1);
@@ -40,6 +41,7 @@ struct Watch {
     renderer: Renderer,
     selection: Selection,
     form: Form,
+    include: Include,
     /// Keys outside of this prefix are not shown.
     prefix: String,
     /// Everything up to this revision has been shown.
@@ -69,6 +71,7 @@ impl Api {
     ) -> Result<Answer> {
         let query = &context.query;
         let form = render::negotiate(context, true)?;
+        let include = Include::parse(query.text("includeObject")).map_err(Status::bad_request)?;
         let mut selection = Selection::read(context, resource)?;
         if !name.is_empty() {
             selection = selection.only(name, resource)?;
@@ -128,6 +131,7 @@ impl Api {
             renderer: Renderer::new(self, resource),
             selection,
             form,
+            include,
             prefix,
             shown,
             initial: initial.into_iter(),
@@ -319,7 +323,7 @@ impl Watch {
                 let resource = &self.renderer.resource;
                 let headers = !self.headers_sent && out.is_empty();
                 self.api
-                    .watch_table(resource, value, entry.revision, headers)
+                    .watch_table(resource, &value, self.include, headers)
             }
         };
         out.extend_from_slice(&line(kind, &value));

@@ -385,6 +385,28 @@ impl Api {
     }
 }
 
+/// Joins rules that differ only in their verbs.
+pub(crate) fn compact(rules: &[Rule]) -> Vec<Rule> {
+    let mut out: Vec<Rule> = Vec::new();
+    for rule in rules {
+        let same = |other: &&mut Rule| {
+            (&other.groups, &other.resources, &other.names, &other.urls)
+                == (&rule.groups, &rule.resources, &rule.names, &rule.urls)
+        };
+        match out.iter_mut().find(same) {
+            Some(found) => {
+                for verb in &rule.verbs {
+                    if !found.verbs.contains(verb) {
+                        found.verbs.push(verb.clone());
+                    }
+                }
+            }
+            None => out.push(rule.clone()),
+        }
+    }
+    out
+}
+
 pub(crate) fn rules_of(role: &Value) -> Vec<Rule> {
     role["rules"]
         .as_array()
