@@ -21,7 +21,6 @@
 #![expect(
     dead_code,
     clippy::unused_async,
-    clippy::unused_self,
     reason = "parts of the server are wired up one after the other"
 )]
 

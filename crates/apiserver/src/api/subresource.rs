@@ -30,11 +30,10 @@ impl Api {
     ) -> Result<Answer> {
         let verb = context.target.verb;
         match (at.subresource, verb) {
-            ("status" | "scale", _)
-                if !resource.is_builtin()
-                    && !(at.subresource == "status" && resource.has_status())
-                    && !(at.subresource == "scale" && resource.has_scale()) =>
-            {
+            ("status", _) if !resource.is_builtin() && !resource.has_status() => {
+                Err(Status::no_such_resource())
+            }
+            ("scale", _) if !resource.is_builtin() && !resource.has_scale() => {
                 Err(Status::no_such_resource())
             }
             ("status", _) if !resource.has_status() => Ok(Answer::page_not_found()),

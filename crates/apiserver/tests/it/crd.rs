@@ -107,6 +107,7 @@ async fn a_controller_runs_on_it() {
             |widget: Arc<Widget>, api: Arc<Api<Widget>>| async move {
                 let patch = json!({
                     "apiVersion": "example.com/v1", "kind": "Widget",
+                    "metadata": {"name": widget.name_any()},
                     "status": {"seen": widget.spec.size},
                 });
                 api.patch_status(
