@@ -7,6 +7,7 @@
 
 mod actions;
 mod budgets;
+mod cluster_api;
 mod documented;
 mod failures;
 mod fields;
