@@ -407,7 +407,7 @@ pub struct VirtualMachineStatus {
     pub phase: Option<Phase>,
     /// `On`, `Off`, `Paused` or `Suspended`, as PVE says.
     #[schemars(schema_with = "power_word")]
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub power_state: Option<String>,
     /// Its VMID.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -67,7 +67,7 @@ pub struct ProxmoxClusterSpec {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub settings: Option<Settings>,
     /// Machine shapes that a ClusterClass written for `v1alpha1` patches; its templates read them, the controllers do not.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "crate::schema::anything")]
     pub clone_spec: Option<serde_json::Value>,
 }

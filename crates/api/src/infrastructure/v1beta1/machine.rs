@@ -317,7 +317,7 @@ pub struct Deprecated {
 #[serde(rename_all = "camelCase")]
 pub struct DeprecatedV1Beta1 {
     /// Conditions in its form.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "crate::schema::any_objects")]
     pub conditions: Option<Vec<serde_json::Value>>,
     /// Why it failed for good, in a word.
