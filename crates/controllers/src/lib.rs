@@ -21,6 +21,7 @@ mod hub;
 mod kinds;
 mod lease;
 mod metrics;
+mod removal;
 mod run;
 mod status;
 mod vm;

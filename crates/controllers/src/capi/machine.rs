@@ -93,6 +93,12 @@ fn record(status: &ProxmoxMachineStatus) -> GuestRecord {
         .unwrap_or_default()
 }
 
+impl crate::removal::KeepsGuest for ProxmoxMachineStatus {
+    fn guest(&self) -> GuestRecord {
+        record(self)
+    }
+}
+
 pub(crate) async fn reconcile(
     object: Arc<ProxmoxMachine>,
     context: Arc<Context>,

@@ -19,6 +19,7 @@ use crate::{
     conditions::Conditions,
     context::{Context, Error, FINALIZER, namespace, owner},
     kinds::Watches,
+    removal,
 };
 
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -56,16 +57,13 @@ pub(crate) async fn reconcile(
     if leaving && !container.finalizers().iter().any(|f| f == FINALIZER) {
         return Ok(Action::await_change());
     }
-    if !leaving {
-        context.hold(&*container).await?;
+    if leaving {
+        return remove(&context, &container, before).await;
     }
+    context.hold(&*container).await?;
     let intent = match intent(&context, &container, &before).await {
         Ok(intent) => intent,
         Err(Lookup::Failed(error)) => return Err(error),
-        Err(Lookup::Missing(_)) if leaving && record(&before).identity.is_none() => {
-            context.release(&*container).await?;
-            return Ok(Action::await_change());
-        }
         Err(Lookup::Missing(missing)) => {
             context
                 .warn(&*container, missing.reason, &missing.message)
@@ -92,20 +90,10 @@ pub(crate) async fn reconcile(
     };
     let mut status = before;
     loop {
-        let kept = record(&status);
-        let progress = if leaving {
-            context.fleet.delete(&intent, &kept).await
-        } else {
-            context.fleet.guest(&intent, &kept).await
-        };
+        let progress = context.fleet.guest(&intent, &record(&status)).await;
         let outcome = progress.outcome.clone();
         context.tell(&*container, &progress.events).await;
-        if leaving && outcome == Outcome::Gone {
-            context.fleet.forget(&intent.owner);
-            context.release(&*container).await?;
-            return Ok(Action::await_change());
-        }
-        status = report(&context, &container, &status, progress, leaving);
+        status = report(&context, &container, &status, progress);
         write(&context, &container, &status).await?;
         match outcome {
             Outcome::Persist => {}
@@ -116,6 +104,39 @@ pub(crate) async fn reconcile(
             }
         }
     }
+}
+
+impl removal::KeepsGuest for ContainerStatus {
+    fn guest(&self) -> GuestRecord {
+        record(self)
+    }
+}
+
+/// Brings a container's end one step nearer.
+async fn remove(
+    context: &Context,
+    container: &Container,
+    status: ContainerStatus,
+) -> Result<Action, Error> {
+    let spec = &container.spec;
+    let identity = record(&status).identity;
+    let (Some(owner), Some(identity)) = (owner(container), identity) else {
+        // Nothing was ever chosen, so nothing was ever done.
+        context.release(container).await?;
+        return Ok(Action::await_change());
+    };
+    let source = Source::ContainerTemplate {
+        volume: spec.template.clone(),
+    };
+    let mut intent = GuestIntent::new(owner, identity.cluster, container.name_any(), source);
+    intent.policy.deletion = translate::deletion(spec.deletion_policy);
+    intent.policy.protected = spec.protection == Some(true);
+    removal::remove(context, container, &intent, status, |before, progress| {
+        let mut now = report(context, container, &before, progress.clone());
+        now.phase = Some(Phase::Deleting);
+        now
+    })
+    .await
 }
 
 async fn write(
@@ -245,7 +266,6 @@ fn report(
     container: &Container,
     before: &ContainerStatus,
     progress: GuestProgress,
-    leaving: bool,
 ) -> ContainerStatus {
     let GuestProgress {
         record,
@@ -284,7 +304,6 @@ fn report(
         Phase::Running
     };
     let phase = match &outcome {
-        _ if leaving => Phase::Deleting,
         Outcome::Settled => resting,
         Outcome::Failed { .. } => Phase::Failed,
         _ if record.stage >= Stage::Settled => Phase::Updating,

@@ -29,6 +29,12 @@ pub(crate) fn record(status: &VirtualMachineStatus) -> GuestRecord {
     kept.unwrap_or_default()
 }
 
+impl crate::removal::KeepsGuest for VirtualMachineStatus {
+    fn guest(&self) -> GuestRecord {
+        record(self)
+    }
+}
+
 /// The cluster a machine's guest was put on.
 pub(crate) fn recorded_cluster(status: &VirtualMachineStatus) -> Option<ClusterName> {
     record(status).identity.map(|identity| identity.cluster)

@@ -1,19 +1,18 @@
 //! The end of a machine.
 
-use std::time::Duration;
-
 use api::cluster_api::Cluster;
 use api::infrastructure::v1beta1::{ProxmoxMachine, ProxmoxMachineStatus};
 use api::vm::FleetRecord;
 use fleet::intent::Source;
-use fleet::{ClusterName, GuestIntent, Outcome, Vmid};
+use fleet::{ClusterName, GuestIntent, GuestProgress, Vmid};
 use kube::ResourceExt as _;
 use kube::runtime::controller::Action;
 
 use super::super::owner;
-use super::{PATIENCE, record, report, write};
+use super::{record, report};
 use crate::conditions::Conditions;
 use crate::context::{Context, Error, owner as key};
+use crate::removal;
 
 /// Brings a machine's end one step nearer; lets the object go when nothing of it is left.
 ///
@@ -22,7 +21,7 @@ pub(super) async fn remove(
     object: &ProxmoxMachine,
     context: &Context,
     cluster: Option<&Cluster>,
-    mut status: ProxmoxMachineStatus,
+    status: ProxmoxMachineStatus,
 ) -> Result<Action, Error> {
     // The connection is made when its cluster is looked at, so that a fresh start knows it too.
     let infrastructure = cluster.and_then(|cluster| owner::infrastructure(context, cluster).ok());
@@ -47,53 +46,33 @@ pub(super) async fn remove(
         context.release(object).await?;
         return Ok(Action::await_change());
     };
-    loop {
-        let progress = context.fleet.delete(&intent, &record(&status)).await;
-        let outcome = progress.outcome.clone();
-        context.tell(object, &progress.events).await;
-        if outcome == Outcome::Gone {
-            context.fleet.forget(&intent.owner);
-            context.release(object).await?;
-            return Ok(Action::await_change());
-        }
-        let mut now = Conditions::new(
-            &status.conditions,
-            context.clock.time(),
-            object.metadata.generation,
-        );
-        let (_, reason, message) = report::words(&outcome);
-        now.keep("VirtualMachineProvisioned");
-        now.set("Ready", false, reason, &message);
-        now.set("Paused", false, "NotPaused", "");
-        status = ProxmoxMachineStatus {
-            conditions: now.done(),
-            task_ref: progress
-                .record
-                .in_flight
-                .first()
-                .map(|task| task.upid.to_string()),
-            record: serde_json::to_value(&progress.record).ok().map(FleetRecord),
-            ..status
-        };
-        write(context, object, &status).await?;
-        match outcome {
-            Outcome::Persist => {}
-            Outcome::Waiting {
-                what,
-                message,
-                retry,
-            } => {
-                context.warn(object, what.as_str(), &message).await;
-                return Ok(Action::requeue(retry));
-            }
-            Outcome::Failed { why, message } => {
-                context.warn(object, why.as_str(), &message).await;
-                return Ok(Action::requeue(Duration::from_mins(1)));
-            }
-            Outcome::Working { .. } | Outcome::Settled | Outcome::Gone => {
-                return Ok(Action::requeue(PATIENCE));
-            }
-        }
+    removal::remove(context, object, &intent, status, |before, progress| {
+        leaving(context, object, before, progress)
+    })
+    .await
+}
+
+fn leaving(
+    context: &Context,
+    object: &ProxmoxMachine,
+    before: ProxmoxMachineStatus,
+    progress: &GuestProgress,
+) -> ProxmoxMachineStatus {
+    let mut now = Conditions::new(
+        &before.conditions,
+        context.clock.time(),
+        object.metadata.generation,
+    );
+    let (_, reason, message) = report::words(&progress.outcome);
+    now.keep("VirtualMachineProvisioned");
+    now.set("Ready", false, reason, &message);
+    now.set("Paused", false, "NotPaused", "");
+    let task = progress.record.in_flight.first();
+    ProxmoxMachineStatus {
+        conditions: now.done(),
+        task_ref: task.map(|task| task.upid.to_string()),
+        record: serde_json::to_value(&progress.record).ok().map(FleetRecord),
+        ..before
     }
 }
 

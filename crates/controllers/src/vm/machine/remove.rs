@@ -8,11 +8,12 @@ use kube::{ResourceExt as _, runtime::controller::Action};
 
 use super::{
     super::{refs, translate},
-    PATIENCE, record, write,
+    record,
 };
 use crate::{
     conditions::Conditions,
     context::{Context, Error, FINALIZER, namespace, owner},
+    removal,
 };
 
 /// Brings a machine's end one step nearer; lets the object go when nothing of it is left.
@@ -21,7 +22,7 @@ use crate::{
 pub(super) async fn remove(
     machine: &VirtualMachine,
     context: &Context,
-    mut status: VirtualMachineStatus,
+    status: VirtualMachineStatus,
 ) -> Result<Action, Error> {
     if !machine.finalizers().iter().any(|f| f == FINALIZER) {
         return Ok(Action::await_change());
@@ -31,36 +32,10 @@ pub(super) async fn remove(
         context.release(machine).await?;
         return Ok(Action::await_change());
     };
-    loop {
-        let progress = context.fleet.delete(&intent, &record(&status)).await;
-        let outcome = progress.outcome.clone();
-        context.tell(machine, &progress.events).await;
-        if outcome == Outcome::Gone {
-            context.fleet.forget(&intent.owner);
-            context.release(machine).await?;
-            return Ok(Action::await_change());
-        }
-        status = leaving(context, machine, &status, &progress);
-        write(context, machine, &status).await?;
-        match outcome {
-            Outcome::Persist => {}
-            Outcome::Waiting {
-                what,
-                message,
-                retry,
-            } => {
-                context.warn(machine, what.as_str(), &message).await;
-                return Ok(Action::requeue(retry));
-            }
-            Outcome::Failed { why, message } => {
-                context.warn(machine, why.as_str(), &message).await;
-                return Ok(Action::requeue(Duration::from_mins(1)));
-            }
-            Outcome::Working { .. } | Outcome::Settled | Outcome::Gone => {
-                return Ok(Action::requeue(PATIENCE));
-            }
-        }
-    }
+    removal::remove(context, machine, &intent, status, |before, progress| {
+        leaving(context, machine, before, progress)
+    })
+    .await
 }
 
 fn intent(
@@ -94,7 +69,7 @@ fn intent(
 fn leaving(
     context: &Context,
     machine: &VirtualMachine,
-    before: &VirtualMachineStatus,
+    before: VirtualMachineStatus,
     progress: &fleet::GuestProgress,
 ) -> VirtualMachineStatus {
     let mut now = Conditions::new(
@@ -126,6 +101,6 @@ fn leaving(
             task,
         }),
         record: serde_json::to_value(&progress.record).ok().map(FleetRecord),
-        ..before.clone()
+        ..before
     }
 }

@@ -91,6 +91,15 @@ pub(super) fn status(
             format!("{} differ from what is declared", keys.join(", ")),
         );
     }
+    if facts.stale_first_boot {
+        now.set(
+            "FirstBootDataCurrent",
+            false,
+            "ChangedAfterBoot",
+            "spec.userData or spec.networks were changed after the guest had read its first-boot data; \
+             it keeps what it was told: delete the machine and make it anew to have it read again",
+        );
+    }
     let task = record.in_flight.first().map(|task| task.upid.to_string());
     let current_step = match &outcome {
         Outcome::Working { message, .. } | Outcome::Waiting { message, .. } => Some(StepView {

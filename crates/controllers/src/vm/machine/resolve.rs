@@ -53,7 +53,10 @@ pub(super) async fn intent(
     let defaults = provider.spec.defaults.clone().unwrap_or_default();
     let parts = match init_parts(context, &place, spec).await {
         // First-boot data has been read by then; a Secret that was cleaned up since is no loss.
-        Err(Lookup::Missing(_)) if record.stage >= Stage::Started => InitParts::default(),
+        Err(Lookup::Missing(_)) if record.stage >= Stage::Started => InitParts {
+            forgotten: true,
+            ..InitParts::default()
+        },
         other => other?,
     };
     let nodes = context.providers.nodes(&cluster);

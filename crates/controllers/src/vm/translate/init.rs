@@ -16,6 +16,8 @@ pub(crate) struct InitParts {
     pub(crate) meta_data: Option<Payload>,
     pub(crate) password: Option<Payload>,
     pub(crate) ssh_keys: Vec<String>,
+    /// They could not be fetched and need not be.
+    pub(crate) forgotten: bool,
 }
 
 /// First-boot data of a machine, if it needs any: written down, or implied by fixed addresses.
@@ -63,6 +65,7 @@ pub(crate) fn init(
         storage: place
             .map(|name| storage("Provider spec.defaults.isoStorage", name))
             .transpose()?,
+        forgotten: parts.forgotten,
         ..Init::default()
     }))
 }
