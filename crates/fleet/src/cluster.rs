@@ -15,13 +15,14 @@ use tokio::{sync::Notify, time::Instant};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    NodeName, Owner, Upid, Vmid,
+    NodeName, Outcome, Owner, Upid, Vmid, Waiting,
     facts::{ClusterFacts, NicFacts, PowerFact},
     fleet::Options,
     gate::{End, Gate, Key},
     place::Hold,
     record::{InFlight, StepKind},
     tasks::{Standing, Tasks},
+    trouble::{self, Trouble},
     view::{GuestRow, View},
     wakes::Wakes,
 };
@@ -33,6 +34,8 @@ pub(crate) struct Cluster {
     pub(crate) wakes: Wakes,
     /// Tells the watcher that there is something new to wait for.
     pub(crate) poke: Notify,
+    /// Asks for what is seldom asked for.
+    pub(crate) survey: Notify,
     pub(crate) stop: CancellationToken,
     pub(crate) published: tokio::sync::watch::Sender<Arc<ClusterFacts>>,
     state: Mutex<State>,
@@ -53,6 +56,8 @@ pub(crate) struct State {
     pub(crate) holds: BTreeMap<Vmid, Hold>,
     /// VMIDs that turned out to be somebody else's although no view shows them.
     pub(crate) taken: BTreeMap<Vmid, Instant>,
+    /// Who of this process is making the template of an image, by the image's tag and node.
+    pub(crate) image_makers: BTreeMap<String, Owner>,
     pub(crate) sources: BTreeMap<Vmid, (Arc<GuestConfig>, Instant)>,
     pub(crate) sockets: BTreeMap<NodeName, u32>,
     pub(crate) timers: BTreeMap<Owner, Instant>,
@@ -92,6 +97,8 @@ pub(crate) struct Memory {
     pub(crate) growing: Option<(String, crate::Size)>,
     /// Its removal was seen to end well.
     pub(crate) destroyed: bool,
+    /// It has read other first-boot data than what is declared now.
+    pub(crate) told_otherwise: bool,
 }
 
 /// What the guest itself has told.
@@ -114,6 +121,7 @@ impl Cluster {
             options,
             wakes,
             poke: Notify::new(),
+            survey: Notify::new(),
             stop: CancellationToken::new(),
             published: tokio::sync::watch::Sender::new(Arc::new(ClusterFacts::default())),
             state: Mutex::default(),
@@ -128,6 +136,36 @@ impl Cluster {
     /// The last view.
     pub(crate) fn view(&self) -> Option<Arc<View>> {
         self.state().view.clone()
+    }
+
+    /// The last view, or why nothing can be done now. The owner is woken when something can.
+    pub(crate) fn ready(&self, owner: &Owner) -> Result<Arc<View>, Outcome> {
+        let mut state = self.state();
+        let (what, message) = match (&state.view, &state.problem) {
+            (Some(view), None) if state.facts.quorate != Some(false) => return Ok(view.clone()),
+            (Some(_), None) => {
+                let message = "the cluster has no quorum: nothing can be changed until it has";
+                (Waiting::Quorum, message.to_owned())
+            }
+            (_, Some(error)) => {
+                let what = match trouble::judge(error) {
+                    Trouble::Wait(what) => what,
+                    _ => Waiting::Unreachable,
+                };
+                let message = format!("PVE does not answer: {}", trouble::line(error));
+                (what, message)
+            }
+            (None, None) => {
+                let message = "the cluster has not been looked at yet";
+                (Waiting::Cluster, message.to_owned())
+            }
+        };
+        state.stranded.insert(owner.clone());
+        Err(Outcome::Waiting {
+            what,
+            message,
+            retry: Duration::from_secs(10),
+        })
     }
 
     /// A guest's row in the last view.
@@ -167,6 +205,7 @@ impl Cluster {
         state.tasks.forget(owner);
         state.timers.remove(owner);
         state.stranded.remove(owner);
+        state.image_makers.retain(|_, maker| maker != owner);
         let next = state.gate.forget(owner, now);
         drop(state);
         self.wake(&next);

@@ -3,28 +3,28 @@
 //! The node fetches the file itself and checks its digest; a guest is created that imports it and is turned into a
 //! template; the file is removed again. What makes two images the same is their checksum (or, without one, their
 //! address), written on the template as a tag: an image that is already there is used, whoever asked for it first.
+//!
+//! Everybody who uses a template has a tag of their own on it ([`share`]). Who leaves takes that tag off; the
+//! template goes with the last one.
+
+mod make;
+mod remove;
+mod share;
 
 use std::{sync::Arc, time::Duration};
 
-use pve::{
-    CreateQemu, GuestConfig, VolumeId,
-    api::{
-        guest::{ConfigView, DeleteGuest},
-        storage::upload::{Checksum as PveChecksum, Download},
-    },
-};
+use pve::{GuestConfig, VolumeId};
 use sha2::{Digest, Sha256};
-use tokio::time::Instant;
 
 use crate::{
-    ClusterName, Event, Failure, ImageFacts, ImageProgress, ImageRecord, NodeName, Outcome,
-    StorageId, Vmid, Waiting,
+    ClusterName, Event, Failure, ImageFacts, ImageProgress, ImageRecord, NodeName, Outcome, Vmid,
+    Waiting,
     cloudinit::hex,
     cluster::Cluster,
-    gate::{End, Key},
+    gate::Key,
     intent::ImageIntent,
     mark,
-    record::{InFlight, ReplicaRecord, ReplicaStage, StepKind},
+    record::{InFlight, ReplicaStage, StepKind},
     tasks::{Ended, Standing},
     trouble::{self, Trouble},
     view::View,
@@ -77,18 +77,21 @@ struct Work<'a> {
     intent: &'a ImageIntent,
     record: ImageRecord,
     events: Vec<Event>,
+    /// What is on every template of this image.
     tag: String,
+    /// What is on every template this owner uses.
+    use_tag: String,
 }
 
 impl<'a> Work<'a> {
     fn new(cluster: &'a Arc<Cluster>, intent: &'a ImageIntent, record: &ImageRecord) -> Self {
-        let tag = format!("oxmox-image-{}", key(intent));
         Self {
             cluster,
             intent,
             record: record.clone(),
             events: Vec::new(),
-            tag,
+            tag: format!("oxmox-image-{}", key(intent)),
+            use_tag: share::tag_of(&intent.owner),
         }
     }
 
@@ -100,6 +103,10 @@ impl<'a> Work<'a> {
             .unwrap_or_default();
         if outcome.is_done() {
             self.cluster.forget(&self.intent.owner);
+        }
+        if outcome == Outcome::Gone {
+            let mut state = self.cluster.state();
+            state.owners.retain(|_, owner| owner != &self.intent.owner);
         }
         ImageProgress {
             record: self.record,
@@ -117,368 +124,17 @@ impl<'a> Work<'a> {
             .collect()
     }
 
-    async fn keep(&mut self) -> Flow<Outcome> {
-        let view = self.view()?;
-        let nodes = self.nodes(&view)?;
-        for node in nodes {
-            let done = self
-                .record
-                .replicas
-                .get(&node)
-                .is_some_and(|r| r.stage == ReplicaStage::Clean);
-            let there = self.there(&view).iter().any(|(on, _)| *on == node);
-            let begun = self.record.replicas.contains_key(&node);
-            if there && (done || !begun) {
-                continue;
-            }
-            if done && !there {
-                self.confirm_lost(&view, &node).await?;
-            }
-            return self.replica(&view, &node).await;
-        }
-        Ok(Outcome::Settled)
-    }
-
-    /// A template that is no longer listed is made again once PVE says that its VMID is free.
-    async fn confirm_lost(&mut self, view: &View, node: &NodeName) -> Flow<()> {
-        let Some(replica) = self.record.replicas.get(node).cloned() else {
-            return Ok(());
-        };
-        if view.guests.contains_key(&replica.vmid) {
-            // PVE shows a new guest before it knows its tags.
-            return Err(self.wait(
-                Waiting::Source,
-                "the template is not listed yet",
-                Duration::from_secs(5),
-            ));
-        }
-        match self.cluster.client.cluster().is_free(replica.vmid).await {
-            Ok(true) => {
-                self.record.replicas.remove(node);
-                Err(Outcome::Persist)
-            }
-            Ok(false) => {
-                self.cluster.refresh();
-                Err(self.wait(
-                    Waiting::Source,
-                    "the template is not listed yet",
-                    Duration::from_secs(5),
-                ))
-            }
-            Err(error) => Err(self.trouble("asking for the template", &error)),
+    /// Ties the VMIDs that were chosen to their owner, so that nobody else chooses them.
+    fn track(&self) {
+        let mut state = self.cluster.state();
+        for replica in self.record.replicas.values() {
+            state.owners.insert(replica.vmid, self.intent.owner.clone());
         }
     }
 
-    async fn replica(&mut self, view: &View, node: &NodeName) -> Flow<Outcome> {
-        if !self.record.replicas.contains_key(node) {
-            return self.choose(view, node);
-        }
-        self.settle(node)?;
-        let Some(replica) = self.record.replicas.get(node).cloned() else {
-            return Ok(Outcome::Persist);
-        };
-        match replica.stage {
-            ReplicaStage::New => self.download(node, &replica).await,
-            ReplicaStage::Downloaded => self.import(node, &replica).await,
-            ReplicaStage::Imported => {
-                let sent = self
-                    .cluster
-                    .client
-                    .node(node)
-                    .qemu(replica.vmid)
-                    .make_template()
-                    .await;
-                match sent {
-                    Ok(Some(upid)) => Ok(self.started(node, StepKind::MakeTemplate, &upid)),
-                    Ok(None) => Ok(self.advance(node, ReplicaStage::Template)),
-                    Err(pve::Error::IsTemplate { .. }) => {
-                        Ok(self.advance(node, ReplicaStage::Template))
-                    }
-                    Err(error) => Err(self.trouble("making the template", &error)),
-                }
-            }
-            ReplicaStage::Template => {
-                self.drop_file(node, &replica.volume).await?;
-                self.events.push(Event::normal(
-                    "Prepared",
-                    format!("template {} on {node} is ready", replica.vmid),
-                ));
-                self.cluster.refresh();
-                Ok(self.advance(node, ReplicaStage::Clean))
-            }
-            ReplicaStage::Clean => {
-                self.cluster.refresh();
-                Err(self.wait(
-                    Waiting::Source,
-                    "the template is not listed yet",
-                    Duration::from_secs(5),
-                ))
-            }
-        }
-    }
-
-    fn choose(&mut self, view: &View, node: &NodeName) -> Flow<Outcome> {
-        let storage = match &self.intent.download_storage {
-            Some(storage) => view
-                .storage(storage, node)
-                .filter(|row| row.holds("import"))
-                .map(|_| storage.clone()),
-            None => view
-                .storages_for("import", node)
-                .first()
-                .map(|(id, _)| (*id).clone()),
-        };
-        let Some(storage) = storage else {
-            let text = format!(
-                "no storage of node {node} may hold downloads: allow content 'import' on one"
-            );
-            return Err(self.wait(Waiting::Space, text, Duration::from_secs(30)));
-        };
-        let (first, last) = self.intent.vmids.bounds();
-        let vmid = {
-            let mut state = self.cluster.state();
-            let free = (first..=last)
-                .filter_map(|n| Vmid::new(n).ok())
-                .find(|vmid| {
-                    !view.guests.contains_key(vmid)
-                        && !state.owners.contains_key(vmid)
-                        && !state.taken.contains_key(vmid)
-                });
-            if let Some(vmid) = free {
-                state.owners.insert(vmid, self.intent.owner.clone());
-            }
-            free
-        };
-        let Some(vmid) = vmid else {
-            let text = format!("no VMID is free from {first} to {last}");
-            return Err(self.wait(Waiting::Vmid, text, Duration::from_mins(1)));
-        };
-        let volume = format!(
-            "{storage}:import/oxmox-{}-{vmid}.{}",
-            key(self.intent),
-            extension(&self.intent.url)
-        );
-        self.record.replicas.insert(
-            node.clone(),
-            ReplicaRecord {
-                vmid,
-                volume,
-                in_flight: Vec::new(),
-                stage: ReplicaStage::New,
-                attempts: 0,
-            },
-        );
-        Ok(Outcome::Persist)
-    }
-
-    async fn download(&mut self, node: &NodeName, replica: &ReplicaRecord) -> Flow<Outcome> {
-        let (Ok(volume), Some(file)) = (
-            VolumeId::new(replica.volume.clone()),
-            replica.volume.rsplit('/').next(),
-        ) else {
-            return Err(failed(
-                Failure::Invalid,
-                format!("'{}' is not a volume", replica.volume),
-            ));
-        };
-        self.enter(node)?;
-        let download = Download {
-            url: self.intent.url.clone(),
-            content: "import".to_owned(),
-            filename: file.to_owned(),
-            checksum: self.intent.checksum.as_ref().map(|sum| PveChecksum {
-                algorithm: sum.kind.as_str().to_owned(),
-                value: sum.hex.to_lowercase(),
-            }),
-            verify_certificates: None,
-            compression: self.intent.compression.clone(),
-        };
-        match self
-            .cluster
-            .client
-            .node(node)
-            .storage(&volume.storage())
-            .download_url(&download)
-            .await
-        {
-            Ok(upid) => {
-                self.events.push(Event::normal(
-                    "Downloading",
-                    format!("{node} fetches {}", self.intent.url),
-                ));
-                Ok(self.started(node, StepKind::Download, &upid))
-            }
-            Err(pve::Error::AlreadyExists { .. }) => self.again_without_file(node, replica).await,
-            Err(error) => {
-                self.cluster.exit(&self.intent.owner, End::Other);
-                Err(self.trouble("downloading the image", &error))
-            }
-        }
-    }
-
-    /// A file of that name may be half a download of ours: away with it, and again.
-    async fn again_without_file(
-        &mut self,
-        node: &NodeName,
-        replica: &ReplicaRecord,
-    ) -> Flow<Outcome> {
-        self.cluster.exit(&self.intent.owner, End::Other);
-        self.drop_file(node, &replica.volume).await?;
-        Err(self.wait(
-            Waiting::Error,
-            "a download that was begun is repeated",
-            Duration::from_secs(1),
-        ))
-    }
-
-    async fn import(&mut self, node: &NodeName, replica: &ReplicaRecord) -> Flow<Outcome> {
-        self.enter(node)?;
-        let qemu = self.cluster.client.node(node).qemu(replica.vmid);
-        if replica.attempts > 0 {
-            // An earlier answer may have been lost.
-            match qemu.config(ConfigView::Next).await {
-                Ok(config) if self.is_ours(&config) && config.lock().is_none() => {
-                    self.cluster.exit(&self.intent.owner, End::Other);
-                    let stage = if config.is_template() {
-                        ReplicaStage::Template
-                    } else {
-                        ReplicaStage::Imported
-                    };
-                    return Ok(self.advance(node, stage));
-                }
-                Ok(config) if self.is_ours(&config) => {
-                    return Err(self.wait(
-                        Waiting::Locked,
-                        "the guest is being made",
-                        Duration::from_secs(2),
-                    ));
-                }
-                Ok(_) => {
-                    self.cluster.exit(&self.intent.owner, End::Other);
-                    self.cluster
-                        .state()
-                        .taken
-                        .insert(replica.vmid, Instant::now());
-                    self.drop_file(node, &replica.volume).await?;
-                    self.record.replicas.remove(node);
-                    return Ok(Outcome::Persist);
-                }
-                Err(error) if error.is_guest_not_found() => {}
-                Err(error) => return Err(self.trouble("reading the guest", &error)),
-            }
-        }
-        if let Some(replica) = self.record.replicas.get_mut(node) {
-            replica.attempts += 1;
-        }
-        let create = CreateQemu::new(replica.vmid, self.config(replica));
-        match self.cluster.client.node(node).create_qemu(&create).await {
-            Ok(upid) => {
-                let text = format!("importing the image as {} on {node}", replica.vmid);
-                self.events.push(Event::normal("Importing", text));
-                Ok(self.started(node, StepKind::Create, &upid))
-            }
-            Err(error) if error.is_vmid_taken() => {
-                self.cluster.exit(&self.intent.owner, End::Other);
-                Ok(Outcome::Persist)
-            }
-            Err(error) => {
-                self.cluster.exit(&self.intent.owner, End::Other);
-                Err(self.trouble("importing the image", &error))
-            }
-        }
-    }
-
-    fn config(&self, replica: &ReplicaRecord) -> GuestConfig {
-        let intent = self.intent;
-        let mut tags: Vec<String> = intent.tags.iter().map(|tag| tag.to_lowercase()).collect();
-        tags.push(self.tag.clone());
-        let mut config = GuestConfig::new()
-            .with("name", &intent.name)
-            .with(
-                "description",
-                mark::describe(&format!("made from {}", intent.url), &intent.owner),
-            )
-            .with("tags", tags.join(";"))
-            .with("ostype", "l26")
-            .with("scsihw", "virtio-scsi-single")
-            .with("agent", "1")
-            .with("serial0", "socket")
-            .with("cores", 1)
-            .with("memory", 1024)
-            .with("boot", "order=scsi0")
-            .with(
-                "scsi0",
-                format!("{}:0,import-from={}", intent.storage, replica.volume),
-            );
-        if intent.uefi {
-            config.set("bios", "ovmf");
-            config.set("machine", "q35");
-            config.set(
-                "efidisk0",
-                format!("{}:1,efitype=4m,pre-enrolled-keys=0", intent.storage),
-            );
-        }
-        config
-    }
-
-    fn is_ours(&self, config: &GuestConfig) -> bool {
-        config.description().and_then(mark::owner_of).as_ref() == Some(&self.intent.owner)
-    }
-
-    async fn remove(&mut self) -> Flow<Outcome> {
-        let view = self.view()?;
-        let nodes: Vec<NodeName> = self.record.replicas.keys().cloned().collect();
-        for node in nodes {
-            if !view.node_online(&node) {
-                let text = format!("node {node} is down");
-                return Err(self.wait(Waiting::NodeDown, text, Duration::from_secs(30)));
-            }
-            if let Err(outcome) = self.settle(&node)
-                && matches!(outcome, Outcome::Working { .. })
-            {
-                return Err(outcome);
-            }
-            let Some(replica) = self.record.replicas.get(&node).cloned() else {
-                continue;
-            };
-            self.drop_file(&node, &replica.volume).await?;
-            let qemu = self.cluster.client.node(&node).qemu(replica.vmid);
-            match qemu.config(ConfigView::Next).await {
-                Ok(config) if self.is_ours(&config) => {
-                    self.enter(&node)?;
-                    let also = DeleteGuest {
-                        purge: true,
-                        ..DeleteGuest::default()
-                    };
-                    return match qemu.delete(also).await {
-                        Ok(upid) => Ok(self.started(&node, StepKind::Destroy, &upid)),
-                        Err(error) => {
-                            self.cluster.exit(&self.intent.owner, End::Other);
-                            Err(self.trouble("removing the template", &error))
-                        }
-                    };
-                }
-                // Somebody else's by now, or nobody's: ours is gone.
-                Ok(_) => {}
-                Err(error) if error.is_guest_not_found() => {
-                    match self.cluster.client.cluster().is_free(replica.vmid).await {
-                        Ok(true) => {}
-                        Ok(false) => {
-                            self.cluster.refresh();
-                            return Err(self.wait(
-                                Waiting::Error,
-                                "the template has moved",
-                                Duration::from_secs(5),
-                            ));
-                        }
-                        Err(error) => return Err(self.trouble("asking for the template", &error)),
-                    }
-                }
-                Err(error) => return Err(self.trouble("reading the template", &error)),
-            }
-            self.record.replicas.remove(&node);
-        }
-        Ok(Outcome::Gone)
+    /// Whether a guest is a template of this image that Oxmox made: by its tag and somebody's mark.
+    fn is_this_image(&self, config: &GuestConfig) -> bool {
+        share::tags(config).contains(&self.tag) && config.description().is_some_and(mark::is_marked)
     }
 
     async fn drop_file(&mut self, node: &NodeName, volume: &str) -> Flow<()> {
@@ -562,59 +218,8 @@ impl<'a> Work<'a> {
         }
     }
 
-    /// The nodes that need a template: those named, or one where the storage is.
-    fn nodes(&mut self, view: &View) -> Flow<Vec<NodeName>> {
-        if !self.intent.nodes.is_empty() {
-            return Ok(self.intent.nodes.clone());
-        }
-        if let Some(node) = self.record.replicas.keys().next() {
-            return Ok(vec![node.clone()]);
-        }
-        if let Some((node, _)) = self.there(view).first() {
-            return Ok(vec![node.clone()]);
-        }
-        let has = |storage: &StorageId, node: &NodeName| {
-            view.node_online(node)
-                && view
-                    .storage(storage, node)
-                    .is_some_and(|row| row.holds("images"))
-        };
-        if let Some(node) = view
-            .nodes
-            .keys()
-            .find(|node| has(&self.intent.storage, node))
-        {
-            return Ok(vec![node.clone()]);
-        }
-        let storage = &self.intent.storage;
-        let text = format!("no node that is up may keep disks on storage '{storage}'");
-        Err(self.wait(Waiting::Space, text, Duration::from_secs(30)))
-    }
-
-    fn view(&mut self) -> Flow<Arc<View>> {
-        let (view, problem) = {
-            let state = self.cluster.state();
-            (state.view.clone(), state.problem.clone())
-        };
-        match (view, problem) {
-            (Some(view), None) => Ok(view),
-            (_, problem) => {
-                self.cluster
-                    .state()
-                    .stranded
-                    .insert(self.intent.owner.clone());
-                let why = problem.map_or_else(
-                    || "it has not been looked at yet".to_owned(),
-                    |e| trouble::line(&e),
-                );
-                let message = format!("PVE does not answer: {why}");
-                Err(Outcome::Waiting {
-                    what: Waiting::Unreachable,
-                    message,
-                    retry: Duration::from_secs(10),
-                })
-            }
-        }
+    fn view(&self) -> Flow<Arc<View>> {
+        self.cluster.ready(&self.intent.owner)
     }
 
     fn enter(&mut self, node: &NodeName) -> Flow<()> {
@@ -675,34 +280,4 @@ fn key(intent: &ImageIntent) -> String {
     };
     let text = format!("{what} {} {}", intent.storage, intent.uefi);
     hex(&Sha256::digest(text)[..6])
-}
-
-/// The ending PVE wants for the file; cloud images called `.img` are qcow2.
-fn extension(url: &str) -> &'static str {
-    let path = url
-        .split(['?', '#'])
-        .next()
-        .unwrap_or_default()
-        .to_lowercase();
-    let path = path
-        .trim_end_matches(".gz")
-        .trim_end_matches(".zst")
-        .trim_end_matches(".lzo");
-    match path.rsplit('.').next() {
-        Some("raw") => "raw",
-        Some("vmdk") => "vmdk",
-        _ => "qcow2",
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn endings_are_those_pve_knows() {
-        assert_eq!(extension("https://x/noble.img"), "qcow2");
-        assert_eq!(extension("https://x/a.raw.gz?token=1"), "raw");
-        assert_eq!(extension("https://x/a.VMDK"), "vmdk");
-    }
 }

@@ -119,6 +119,16 @@ pub struct Seed {
     pub state: SeedState,
 }
 
+/// A first-boot image of an identity that was given up, to be removed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Leftover {
+    /// The node it was uploaded to.
+    pub node: NodeName,
+    /// Its volume.
+    pub volume: String,
+}
+
 /// How far a first-boot image has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum SeedState {
@@ -188,6 +198,9 @@ pub struct GuestRecord {
     /// A linked copy turned out to be impossible: the next try makes a full one.
     #[serde(default, skip_serializing_if = "is_false")]
     pub full: bool,
+    /// First-boot images of identities that were given up.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub leftovers: Vec<Leftover>,
 }
 
 /// What the caller keeps about a snapshot, a migration or a backup.
@@ -232,7 +245,7 @@ pub struct ImageRecord {
 pub struct ReplicaRecord {
     /// Its VMID, chosen before it exists.
     pub vmid: Vmid,
-    /// The downloaded file.
+    /// The downloaded file; empty when somebody else made the template.
     pub volume: String,
     /// Tasks under way.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -259,6 +272,8 @@ pub enum ReplicaStage {
     Template,
     /// The file has been removed again.
     Clean,
+    /// Somebody else made it; our tag is to be put on it.
+    Joining,
 }
 
 #[expect(
