@@ -97,22 +97,7 @@ impl Act<'_> {
     }
 
     fn view(&self) -> Flow<Arc<View>> {
-        let state = self.cluster.state();
-        if let (Some(view), None) = (&state.view, &state.problem) {
-            return Ok(view.clone());
-        }
-        let message = match &state.problem {
-            Some(error) => format!("PVE does not answer: {}", trouble::line(error)),
-            None => "the cluster has not been looked at yet".to_owned(),
-        };
-        drop(state);
-        self.cluster.state().stranded.insert(self.owner.clone());
-        let retry = Duration::from_secs(10);
-        Err(Outcome::Waiting {
-            what: Waiting::Unreachable,
-            message,
-            retry,
-        })
+        self.cluster.ready(self.owner)
     }
 
     /// The guest as the view shows it. `None` when PVE says that its VMID is free.

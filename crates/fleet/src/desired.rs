@@ -75,6 +75,9 @@ pub(crate) struct Desired {
     pub(crate) no_foreign_cloudinit: bool,
     /// This volume is gone and must not be in the first-boot drive (a snapshot may bring it back).
     pub(crate) ejected: Option<String>,
+    /// First-boot images of others are taken out: a copy brings its source's drive along, which names an image that
+    /// is gone or will be, and a guest does not start without it.
+    pub(crate) no_foreign_seed: bool,
 }
 
 impl Desired {
@@ -157,6 +160,7 @@ pub(crate) fn virtual_machine(
             Want::Exists(installer.print(INSTALLER_SLOT)),
         );
     }
+    want.no_foreign_seed = !identity.adopted;
     first_boot(&mut want, intent, identity, context)?;
     boot(&mut want, intent, identity);
     for (key, value) in &intent.hardware.extra {

@@ -9,6 +9,7 @@ use crate::{
     Owner, Size,
     desired::{Desired, DiskWant, SEED_SLOT, Want},
     facts::Drift,
+    guest::seed::{NO_DISC, PREFIX},
     mark,
     prop::Prop,
 };
@@ -61,12 +62,15 @@ pub(crate) fn diff(want: &Desired, owner: &Owner, have: &GuestConfig) -> Changes
             .get(SEED_SLOT)
             .filter(|found| found.starts_with(volume.as_str()))
     {
-        set(
-            &mut changes,
-            SEED_SLOT,
-            "none,media=cdrom".to_owned(),
-            Some(found),
-        );
+        set(&mut changes, SEED_SLOT, NO_DISC.to_owned(), Some(found));
+    }
+    if want.no_foreign_seed {
+        for (key, found) in have.iter() {
+            let said = want.keys.contains_key(key) || changes.set.contains_key(key);
+            if is_drive(key) && is_seed(found) && !said {
+                set(&mut changes, key, NO_DISC.to_owned(), Some(found));
+            }
+        }
     }
     let mut delete = want.absent.clone();
     if want.own_all_nics {
@@ -94,6 +98,11 @@ pub(crate) fn diff(want: &Desired, owner: &Owner, have: &GuestConfig) -> Changes
         }
     }
     changes
+}
+
+/// Whether a drive holds a first-boot image of ours.
+fn is_seed(value: &str) -> bool {
+    value.contains("media=cdrom") && value.contains(&format!(":iso/{PREFIX}"))
 }
 
 fn is_drive(key: &str) -> bool {

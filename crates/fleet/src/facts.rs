@@ -65,6 +65,8 @@ pub struct GuestFacts {
     pub disks: Vec<DiskFacts>,
     /// Why it is on its node, when this fleet placed it.
     pub placement: Option<String>,
+    /// First-boot data was changed after the guest had read it: it has no effect on this guest.
+    pub stale_first_boot: bool,
 }
 
 impl GuestFacts {

@@ -14,6 +14,7 @@ use crate::{
     cluster::Cluster,
     guest, image,
     intent::{BackupIntent, ImageIntent, MigrationIntent, SnapshotIntent},
+    survey,
     wakes::Wakes,
     watcher,
 };
@@ -97,6 +98,7 @@ impl Fleet {
             let owners: Vec<Owner> = old.state().guests.keys().cloned().collect();
             cluster.wake(&owners);
         }
+        self.inner.tasks.spawn(survey::watch(cluster.clone()));
         self.inner.tasks.spawn(watcher::watch(cluster));
     }
 
@@ -114,6 +116,7 @@ impl Fleet {
         };
         cluster.client.set_credentials(credentials);
         cluster.refresh();
+        cluster.survey.notify_one();
         true
     }
 

@@ -11,6 +11,7 @@ mod look;
 mod make;
 mod ready;
 mod remove;
+pub(crate) mod seed;
 mod settle;
 mod source;
 
@@ -115,47 +116,16 @@ impl<'a> Pass<'a> {
             self.cluster.track(&self.intent.owner, identity.vmid);
         }
         self.settle_tasks()?;
+        self.sweep(&view, false).await?;
         let Some(identity) = self.record.identity.clone() else {
             return self.choose(&view).await;
         };
         self.exist(&view, identity).await
     }
 
-    /// The last view, or why there is none.
-    pub(crate) fn view(&mut self) -> Flow<Arc<View>> {
-        let (view, problem) = {
-            let state = self.cluster.state();
-            (state.view.clone(), state.problem.clone())
-        };
-        match (view, problem) {
-            (Some(view), None) => Ok(view),
-            (_, Some(error)) => {
-                self.cluster
-                    .state()
-                    .stranded
-                    .insert(self.intent.owner.clone());
-                let what = match trouble::judge(&error) {
-                    Trouble::Wait(what) => what,
-                    _ => Waiting::Unreachable,
-                };
-                Err(Outcome::Waiting {
-                    what,
-                    message: format!("PVE does not answer: {}", trouble::line(&error)),
-                    retry: Duration::from_secs(10),
-                })
-            }
-            (None, None) => {
-                self.cluster
-                    .state()
-                    .stranded
-                    .insert(self.intent.owner.clone());
-                Err(Outcome::Waiting {
-                    what: Waiting::Cluster,
-                    message: "the cluster has not been looked at yet".to_owned(),
-                    retry: Duration::from_secs(10),
-                })
-            }
-        }
+    /// The last view, or why nothing can be done now.
+    pub(crate) fn view(&self) -> Flow<Arc<View>> {
+        self.cluster.ready(&self.intent.owner)
     }
 
     pub(crate) fn kind(&self) -> GuestKind {
@@ -255,6 +225,7 @@ impl<'a> Pass<'a> {
             pending: self.record.pending.clone(),
             drift: memory.drift.clone(),
             placement: memory.why.clone(),
+            stale_first_boot: memory.told_otherwise,
             ..GuestFacts::default()
         };
         let Some(identity) = &self.record.identity else {

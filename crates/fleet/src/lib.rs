@@ -69,6 +69,7 @@ mod progress;
 mod prop;
 pub mod record;
 mod size;
+mod survey;
 mod tasks;
 mod trouble;
 mod view;

@@ -27,6 +27,8 @@ pub(crate) struct Ask {
     pub(crate) space: BTreeMap<StorageId, Size>,
     /// Where the source can be copied from; empty if there is no guest to copy.
     pub(crate) sources: Vec<Site>,
+    /// Bridges and VNets its interfaces are on.
+    pub(crate) bridges: Vec<String>,
     /// The guest itself, when it is to be moved: it does not stand in its own way.
     pub(crate) ignore: Option<Vmid>,
 }
@@ -213,6 +215,13 @@ fn check(
                 "storage '{storage}' has {free} free, {need} needed"
             ));
         }
+    }
+    if let Some(there) = view.bridges.get(name)
+        && let Some(missing) = ask.bridges.iter().find(|bridge| !there.contains(bridge))
+    {
+        return Err(format!(
+            "has no bridge '{missing}', or these credentials may not use it"
+        ));
     }
     let (source, reach) = reach(ask, name, view)?;
     Ok((soft, source, reach))

@@ -2,7 +2,8 @@
 //!
 //! Tasks are asked for together: one list for the whole cluster, however many there are, and a single
 //! status when there is only one. How long a kind of step takes is learned, so the first question
-//! comes about when the answer will be there.
+//! comes about when the answer will be there; a question that came too early is repeated after about as
+//! long again. A guest that takes its time to shut down so costs two or three questions, not one a second.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -23,6 +24,8 @@ struct Flight {
     due: Instant,
     /// We saw it begin, so its length can be learned from.
     from_start: bool,
+    /// It was asked for before it had ended.
+    early: bool,
 }
 
 /// How a task ended.
@@ -46,11 +49,33 @@ pub(crate) struct Tasks {
     asked: Option<Instant>,
 }
 
-const FIRST_GUESS: Duration = Duration::from_millis(400);
 const SHORTEST: Duration = Duration::from_millis(100);
-const LONGEST: Duration = Duration::from_secs(5);
+const LONGEST: Duration = Duration::from_secs(10);
+/// Up to this age a task is taken for a short one.
+const IMPATIENT: Duration = Duration::from_secs(2);
 /// Ends nobody came for are forgotten after this.
 const KEPT: Duration = Duration::from_hours(1);
+
+/// How long a step takes on a quiet host, until this cluster has taught better.
+fn first_guess(step: StepKind) -> Duration {
+    Duration::from_millis(match step {
+        StepKind::UploadSeed | StepKind::RemoveSeed | StepKind::RemoveVolume => 150,
+        StepKind::Destroy | StepKind::Configure => 200,
+        StepKind::Clone
+        | StepKind::Create
+        | StepKind::Resize
+        | StepKind::MakeTemplate
+        | StepKind::Snapshot
+        | StepKind::DeleteSnapshot
+        | StepKind::Rollback => 300,
+        StepKind::Start => 450,
+        StepKind::Stop => 1_250,
+        StepKind::Suspend | StepKind::Migrate => 2_000,
+        // A guest's operating system decides; it is seldom done sooner.
+        StepKind::Shutdown | StepKind::Reboot => 5_000,
+        StepKind::Restore | StepKind::Backup | StepKind::Download => 3_000,
+    })
+}
 
 impl Tasks {
     /// Takes note of a task. `from_start` if it was started just now.
@@ -69,7 +94,7 @@ impl Tasks {
             self.usual
                 .get(&step)
                 .copied()
-                .unwrap_or(FIRST_GUESS)
+                .unwrap_or_else(|| first_guess(step))
                 .clamp(SHORTEST, LONGEST)
         } else {
             Duration::ZERO
@@ -80,6 +105,7 @@ impl Tasks {
             since: now,
             due: now + wait,
             from_start,
+            early: false,
         };
         self.flying.insert(upid.clone(), flight);
     }
@@ -133,7 +159,10 @@ impl Tasks {
         for flight in self.flying.values_mut() {
             if flight.due <= now {
                 let age = now - flight.since;
-                flight.due = now + (age / 4).clamp(SHORTEST, LONGEST);
+                // Short steps are asked for again soon; who already took seconds will take seconds more.
+                let again = if age < IMPATIENT { age / 2 } else { age };
+                flight.due = now + again.clamp(SHORTEST, LONGEST);
+                flight.early = true;
             }
         }
     }
@@ -148,12 +177,16 @@ impl Tasks {
         let flight = self.flying.remove(upid)?;
         if flight.from_start && ended.is_ok() {
             let took = now - flight.since;
-            let usual = self.usual.entry(flight.step).or_insert(took);
-            // Follow slowly upward and faster downward: asking a little early is cheaper than late.
-            *usual = if took < *usual {
-                (*usual + took) / 2
+            let usual = self
+                .usual
+                .entry(flight.step)
+                .or_insert_with(|| first_guess(flight.step));
+            // Whoever was asked too early teaches to wait longer. An end that was there at the first question says
+            // only that there was no need to ask sooner: the guess creeps down until it is too early now and then.
+            *usual = if flight.early {
+                (*usual + took.max(*usual)) / 2
             } else {
-                (*usual * 7 + took) / 8
+                (*usual * 19 + took.min(*usual * 19 / 20)) / 20
             };
         }
         self.ended.retain(|_, (_, at)| now - *at < KEPT);
@@ -177,14 +210,39 @@ mod tests {
     }
 
     #[test]
-    fn the_usual_length_is_learned_and_decides_when_to_ask_first() {
+    fn a_step_that_takes_longer_than_thought_is_asked_for_later_next_time() {
         let start = Instant::now();
         let mut tasks = Tasks::default();
         tasks.note(&upid(1), &owner(), StepKind::Clone, start, true);
-        assert_eq!(tasks.due(), Some(start + FIRST_GUESS));
+        let first = tasks.due().unwrap();
+        tasks.asked(first);
         tasks.end(&upid(1), Ok(TaskEnd::Ok), start + Duration::from_secs(2));
         tasks.note(&upid(2), &owner(), StepKind::Clone, start, true);
-        assert_eq!(tasks.due(), Some(start + Duration::from_secs(2)));
+        assert!(tasks.due().unwrap() > first + Duration::from_millis(500));
+    }
+
+    #[test]
+    fn a_step_that_has_always_ended_by_then_is_asked_for_a_little_sooner() {
+        let start = Instant::now();
+        let mut tasks = Tasks::default();
+        tasks.note(&upid(1), &owner(), StepKind::Start, start, true);
+        let first = tasks.due().unwrap();
+        tasks.end(&upid(1), Ok(TaskEnd::Ok), first);
+        tasks.note(&upid(2), &owner(), StepKind::Start, start, true);
+        assert!(tasks.due().unwrap() < first);
+    }
+
+    #[test]
+    fn a_guest_that_shuts_down_slowly_is_not_asked_for_every_second() {
+        let start = Instant::now();
+        let mut tasks = Tasks::default();
+        tasks.note(&upid(1), &owner(), StepKind::Shutdown, start, true);
+        let mut questions = 0;
+        while tasks.due().unwrap() < start + Duration::from_secs(60) {
+            tasks.asked(tasks.due().unwrap());
+            questions += 1;
+        }
+        assert!(questions <= 7, "{questions} questions in a minute");
     }
 
     #[test]

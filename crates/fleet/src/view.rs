@@ -18,6 +18,8 @@ pub(crate) struct View {
     pub(crate) guests: BTreeMap<Vmid, GuestRow>,
     pub(crate) nodes: BTreeMap<NodeName, NodeRow>,
     pub(crate) storages: BTreeMap<(StorageId, NodeName), StorageRow>,
+    /// The bridges and VNets of each node, where they are known.
+    pub(crate) bridges: BTreeMap<NodeName, Vec<String>>,
 }
 
 /// A guest in a view.

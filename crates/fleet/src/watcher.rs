@@ -138,7 +138,7 @@ fn unreachable(cluster: &Cluster, error: pve::Error) {
     publish(cluster, facts);
 }
 
-fn publish(cluster: &Cluster, facts: Arc<crate::ClusterFacts>) {
+pub(crate) fn publish(cluster: &Cluster, facts: Arc<crate::ClusterFacts>) {
     cluster.published.send_if_modified(|old| {
         let changed = **old != *facts;
         *old = facts;
@@ -153,6 +153,13 @@ fn seen(cluster: &Cluster, view: View) {
         wake.extend(std::mem::take(&mut state.stranded));
     }
     let before = state.view.take();
+    let online = |v: &View| {
+        let online = v.nodes.iter().filter(|(_, node)| node.online);
+        online.map(|(name, _)| name.clone()).collect::<Vec<_>>()
+    };
+    let nodes_changed = before
+        .as_ref()
+        .is_none_or(|before| online(before) != online(&view));
     if let Some(before) = &before {
         for (vmid, owner) in &state.owners {
             let (old, new) = (before.guests.get(vmid), view.guests.get(vmid));
@@ -174,20 +181,9 @@ fn seen(cluster: &Cluster, view: View) {
                 view.guests.get(&vmid),
             );
         }
-        if before.nodes != view.nodes {
-            // A node came or went: whoever waits for one may go on.
-            let online = |v: &View| {
-                v.nodes
-                    .iter()
-                    .filter(|(_, n)| n.online)
-                    .map(|(n, _)| n.clone())
-                    .collect::<Vec<_>>()
-            };
-            if online(before) != online(&view) {
-                wake.extend(std::mem::take(&mut state.stranded));
-            }
-        }
-    } else {
+    }
+    if nodes_changed {
+        // A node came or went: whoever waits for one may go on.
         wake.extend(std::mem::take(&mut state.stranded));
     }
     // What the view shows need not be held any more.
@@ -205,9 +201,13 @@ fn seen(cluster: &Cluster, view: View) {
         ..fresh
     };
     let facts = Arc::new(state.facts.clone());
-    state.view = Some(Arc::new(view));
+    let bridges = state.facts.bridges.clone();
+    state.view = Some(Arc::new(View { bridges, ..view }));
     drop(state);
     publish(cluster, facts);
+    if nodes_changed {
+        cluster.survey.notify_one();
+    }
     cluster.wake(&wake);
 }
 
@@ -312,6 +312,7 @@ fn view(rows: &[Resource], asked: Instant) -> View {
         guests: BTreeMap::new(),
         nodes: BTreeMap::new(),
         storages: BTreeMap::new(),
+        bridges: BTreeMap::new(),
     };
     for row in rows {
         match row.kind.as_str() {

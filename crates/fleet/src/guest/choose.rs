@@ -13,11 +13,11 @@ use super::{
 };
 use crate::{
     Failure, NodeName, Outcome, Size, StorageId, Vmid, Waiting,
-    intent::{Bus, DiskRole, DiskSlot, InitMode, Mac, Source},
+    intent::{Bus, DiskRole, DiskSlot, Mac, Source},
     mark,
     place::{self, Ask, Choice, Hold},
     prop::Prop,
-    record::{Identity, NicIdentity, Seed, SeedState, Stage},
+    record::{Identity, NicIdentity, Stage},
     view::View,
 };
 
@@ -50,7 +50,7 @@ impl Pass<'_> {
             .as_ref()
             .and_then(|site| originals.iter().find(|original| original.site == *site));
         let identity = self.identity(vmid, &choice.node, original.map(|o| &*o.config))?;
-        self.record.seed = self.plan_seed(view, &identity)?;
+        self.record.seed = self.plan_seed(view, &identity, identity.uuid)?;
         let hold = Hold {
             node: Some(choice.node.clone()),
             cpus: ask.cpus,
@@ -80,17 +80,13 @@ impl Pass<'_> {
             state.taken.insert(identity.vmid, Instant::now());
             state.owners.remove(&identity.vmid);
             state.holds.remove(&identity.vmid);
+            drop(state);
+            self.abandon_seed(&identity.node);
         }
         self.warn("VmidTaken", format!("{why}; taking another VMID"));
         self.memory(|memory| *memory = crate::cluster::Memory::default());
         self.record.stage = Stage::New;
         self.record.attempts += 1;
-        // The image is named after the identity that is given up.
-        self.record.seed = self
-            .record
-            .seed
-            .take()
-            .filter(|seed| seed.state != SeedState::Planned);
         Outcome::Persist
     }
 
@@ -126,10 +122,12 @@ impl Pass<'_> {
                 continue;
             }
             let mut identity = self.identity(vmid, &node, Some(&config))?;
+            // The image was named after the UUID that was chosen, whether or not it was written by then.
+            let name = identity.uuid;
             identity.uuid = uuid_of(&config).unwrap_or(identity.uuid);
             self.event("Found", format!("guest {vmid} on {node} is ours already"));
             self.cluster.track(&self.intent.owner, vmid);
-            self.record.seed = self.plan_seed(view, &identity)?;
+            self.record.seed = self.plan_seed(view, &identity, name)?;
             self.record.identity = Some(identity);
             self.record.stage = Stage::Making;
             return Ok(Some(Outcome::Persist));
@@ -245,6 +243,7 @@ impl Pass<'_> {
                 .iter()
                 .map(|original| original.site.clone())
                 .collect(),
+            bridges: self.intent.nics.iter().map(|n| n.bridge.clone()).collect(),
             ignore: None,
         }
     }
@@ -397,47 +396,6 @@ impl Pass<'_> {
             slots.insert(ROOT.to_owned(), boot);
         }
         Ok(slots)
-    }
-
-    /// Where the first-boot image will be.
-    fn plan_seed(&mut self, view: &View, identity: &Identity) -> Flow<Option<Seed>> {
-        let Some(init) = self
-            .intent
-            .init
-            .as_ref()
-            .filter(|init| init.mode == InitMode::NoCloud)
-        else {
-            return Ok(None);
-        };
-        let storage = match &init.storage {
-            Some(storage) => {
-                let fits = view
-                    .storage(storage, &identity.node)
-                    .is_some_and(|row| row.holds("iso"));
-                fits.then(|| storage.clone())
-            }
-            None => view
-                .storages_for("iso", &identity.node)
-                .first()
-                .map(|(id, _)| (*id).clone()),
-        };
-        let Some(storage) = storage else {
-            let which = init
-                .storage
-                .as_ref()
-                .map_or_else(|| "no storage".to_owned(), |s| format!("storage '{s}'"));
-            let message = format!(
-                "{which} of node {} may hold ISO images for the first-boot data: allow content 'iso' on one",
-                identity.node
-            );
-            return Err(self.wait(Waiting::Space, message, Duration::from_secs(30)));
-        };
-        let volume = format!("{storage}:iso/oxmox-{}.iso", identity.uuid);
-        Ok(Some(Seed {
-            volume,
-            digest: String::new(),
-            state: SeedState::Planned,
-        }))
     }
 }
 

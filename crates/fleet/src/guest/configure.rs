@@ -8,11 +8,10 @@ use tokio::time::Instant;
 use super::{Flow, Pass, failed, settle::doing, working};
 use crate::{
     NodeName, Outcome, PowerFact, Size, Upid, Waiting,
-    desired::SEED_SLOT,
     diff::Changes,
     gate::{End, Key},
     intent::{Bus, DiskSlot},
-    record::{Identity, NicIdentity, SeedState, Stage, StepKind},
+    record::{Identity, NicIdentity, Stage, StepKind},
     view::View,
 };
 
@@ -221,72 +220,6 @@ impl Pass<'_> {
                 Ok(None)
             }
             Err(error) => Err(self.node_trouble(node, "pausing or resuming the guest", &error)),
-        }
-    }
-
-    /// Takes the first-boot image out of its drive.
-    pub(super) async fn eject_seed(
-        &mut self,
-        identity: &Identity,
-        node: &NodeName,
-    ) -> Flow<Option<Outcome>> {
-        let set = GuestConfig::new().with(SEED_SLOT, "none,media=cdrom");
-        match self
-            .handle(node, identity.vmid)
-            .configure(&ConfigChange::set(set))
-            .await
-        {
-            Ok(()) => {
-                self.seed_state(SeedState::Ejected);
-                self.memory(|memory| {
-                    if let Some(model) = memory.model.take() {
-                        let mut model = (*model).clone();
-                        model.set(SEED_SLOT, "none,media=cdrom");
-                        memory.model = Some(Arc::new(model));
-                    }
-                });
-                Ok(None)
-            }
-            Err(error) => Err(self.node_trouble(node, "ejecting the first-boot image", &error)),
-        }
-    }
-
-    /// Removes the first-boot image from its storage.
-    pub(super) async fn remove_seed(&mut self, node: &NodeName) -> Flow<Option<Outcome>> {
-        let Some(seed) = self.record.seed.clone() else {
-            return Ok(None);
-        };
-        let Ok(volume) = pve::VolumeId::new(seed.volume.clone()) else {
-            return Ok(None);
-        };
-        let storage = self.cluster.client.node(node).storage(&volume.storage());
-        // A few seconds are enough for a small file; then no task needs to be watched.
-        match storage.delete_volume(&volume, Some(5)).await {
-            Ok(None) => {
-                self.seed_state(SeedState::Removed);
-                Ok(None)
-            }
-            Ok(Some(upid)) => {
-                let task = self
-                    .cluster
-                    .started(&self.intent.owner, StepKind::RemoveSeed, &upid);
-                self.record.in_flight.push(task);
-                Ok(Some(working(
-                    StepKind::RemoveSeed,
-                    doing(StepKind::RemoveSeed),
-                )))
-            }
-            Err(error) if error.is_not_found() => {
-                self.seed_state(SeedState::Removed);
-                Ok(None)
-            }
-            Err(error) => Err(self.node_trouble(node, "removing the first-boot image", &error)),
-        }
-    }
-
-    pub(super) fn seed_state(&mut self, state: SeedState) {
-        if let Some(seed) = &mut self.record.seed {
-            seed.state = state;
         }
     }
 

@@ -119,12 +119,12 @@ impl Pass<'_> {
         self.memory(|memory| *memory = crate::cluster::Memory::default());
         if self.intent.policy.loss == Loss::Recreate && !identity.adopted {
             self.warn("GuestLost", format!("{text}; making it anew"));
+            self.abandon_seed(&identity.node);
             self.record.identity = None;
             self.record.stage = Stage::New;
             self.record.attempts += 1;
             self.record.applied = None;
             self.record.pending.clear();
-            self.record.seed = None;
             return Outcome::Persist;
         }
         self.warn("GuestLost", text.clone());
@@ -208,6 +208,7 @@ impl Pass<'_> {
             keep_seed: self.intent.init.as_ref().is_some_and(|init| init.keep),
         };
         let (steps, after) = plan::plan(wanted, &known);
+        self.compare_first_boot(&identity);
         for step in steps {
             if let Some(outcome) = self.step(view, &identity, node, power, step).await? {
                 return Ok(outcome);
@@ -216,6 +217,19 @@ impl Pass<'_> {
         match after {
             After::Wait(what, message) => Ok(self.wait(what, message, Duration::from_secs(5))),
             After::Settled => Ok(self.settled(&identity, node, power)),
+        }
+    }
+
+    /// First-boot data that was changed too late has no effect, and that is said.
+    fn compare_first_boot(&mut self, identity: &Identity) {
+        let stale = self.told_otherwise(identity);
+        let before = self.memory(|memory| std::mem::replace(&mut memory.told_otherwise, stale));
+        if stale && !before {
+            self.warn(
+                "FirstBootDataChanged",
+                "the guest has read its first-boot data already and keeps what it was told: \
+                 delete it and make it anew to have the new data read",
+            );
         }
     }
 
@@ -237,6 +251,10 @@ impl Pass<'_> {
                 format!("the guest is {power:?}"),
                 Duration::from_secs(10),
             );
+        }
+        if power != PowerFact::Running {
+            // What is off promises its node nothing; what runs is held until the view shows it.
+            self.cluster.state().holds.remove(&identity.vmid);
         }
         let first = self.record.stage < Stage::Settled;
         self.record.stage = self.record.stage.max(Stage::Settled);

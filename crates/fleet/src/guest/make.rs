@@ -4,11 +4,7 @@
 //! creation call that imports the template's disk and brings the whole configuration with it. Everything else
 //! (installer, image, empty, container, backup) is one creation call by nature.
 
-use bytes::Bytes;
-use pve::{
-    CloneGuest as CloneParams, CreateLxc, CreateQemu, GuestConfig, GuestKind, PoolId,
-    api::storage::upload::Upload,
-};
+use pve::{CloneGuest as CloneParams, CreateLxc, CreateQemu, GuestConfig, GuestKind, PoolId};
 
 use super::{
     Flow, Pass, failed,
@@ -17,11 +13,10 @@ use super::{
 };
 use crate::{
     Failure, Outcome, StorageId, Waiting,
-    cloudinit::SeedFiles,
     desired::{self, Context, Desired},
     diff,
     gate::{End, Key},
-    intent::{DiskRole, InitMode, Source},
+    intent::{DiskRole, Source},
     mark,
     place::Reach,
     record::{Identity, SeedState, Stage, StepKind},
@@ -112,61 +107,6 @@ impl Pass<'_> {
         }
     }
 
-    /// Uploads the first-boot image unless it is there.
-    pub(super) async fn upload_seed(&mut self, identity: &Identity) -> Flow<()> {
-        let Some(init) = self
-            .intent
-            .init
-            .as_ref()
-            .filter(|init| init.mode == InitMode::NoCloud)
-        else {
-            return Ok(());
-        };
-        let Some(seed) = self
-            .record
-            .seed
-            .clone()
-            .filter(|seed| seed.state == SeedState::Planned)
-        else {
-            return Ok(());
-        };
-        let files = SeedFiles::render(self.intent, init, identity)
-            .map_err(|error| failed(Failure::Invalid, format!("init: {error}")))?;
-        let image = files
-            .image()
-            .map_err(|error| failed(Failure::Invalid, format!("init: {error}")))?;
-        let (storage, file) = seed_place(&seed.volume);
-        let Some(storage) = storage else {
-            return Err(failed(
-                Failure::Invalid,
-                format!("'{}' is not a volume", seed.volume),
-            ));
-        };
-        let upload = Upload::iso(file, image.len() as u64);
-        let sent = self
-            .cluster
-            .client
-            .node(&identity.node)
-            .storage(&storage)
-            .upload_bytes(&upload, Bytes::from(image))
-            .await;
-        match sent {
-            Ok(upid) => {
-                if let Some(seed) = &mut self.record.seed {
-                    seed.digest = files.digest();
-                }
-                let task = self
-                    .cluster
-                    .started(&self.intent.owner, StepKind::UploadSeed, &upid);
-                self.record.in_flight.push(task);
-                Ok(())
-            }
-            Err(error) => {
-                Err(self.node_trouble(&identity.node, "uploading the first-boot image", &error))
-            }
-        }
-    }
-
     async fn copy(
         &mut self,
         view: &View,
@@ -221,11 +161,19 @@ impl Pass<'_> {
             GuestKind::Qemu => node.qemu(vmid).clone_to(&params).await,
             GuestKind::Lxc => node.lxc(vmid).clone_to(&params).await,
         };
-        // The copy has its source's configuration, as far as it matters for what comes next.
-        let mut model = (*original.config).clone();
+        let model = (original.template && snapshot.is_none())
+            .then(|| std::sync::Arc::new(self.copied(&original.config, &text)));
+        self.memory(|memory| memory.model = model);
+        Ok((StepKind::Clone, message, sent))
+    }
+
+    /// The configuration of a copy, as far as it matters for what comes next. Only a template is sure not to have
+    /// changed since it was read.
+    fn copied(&self, original: &GuestConfig, text: &str) -> GuestConfig {
+        let mut model = original.clone();
         model.remove("template");
         model.set("name", &self.intent.name);
-        model.set("description", mark::describe(&text, &self.intent.owner));
+        model.set("description", mark::describe(text, &self.intent.owner));
         for key in ["smbios1", "vmgenid", "meta"] {
             model.remove(key);
         }
@@ -238,8 +186,7 @@ impl Pass<'_> {
             // Its hardware address is new and not known: any value that differs will do.
             model.set(net, "virtio,bridge=?");
         }
-        self.memory(|memory| memory.model = Some(std::sync::Arc::new(model)));
-        Ok((StepKind::Clone, message, sent))
+        model
     }
 
     /// The configuration of a full copy in one call, where that is possible.
@@ -463,13 +410,6 @@ impl Pass<'_> {
         };
         rendered.map_err(|invalid| failed(Failure::Invalid, invalid.to_string()))
     }
-}
-
-/// Storage and file name of a first-boot image.
-pub(super) fn seed_place(volume: &str) -> (Option<StorageId>, String) {
-    let (storage, path) = volume.split_once(':').unwrap_or_default();
-    let file = path.rsplit('/').next().unwrap_or_default().to_owned();
-    (StorageId::new(storage).ok(), file)
 }
 
 fn without_mac(key: &str, text: &str) -> String {

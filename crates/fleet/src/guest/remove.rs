@@ -21,7 +21,12 @@ use crate::{
 impl Pass<'_> {
     pub(super) async fn remove(&mut self) -> Flow<Outcome> {
         let Some(identity) = self.record.identity.clone() else {
-            // Nothing is ever done before an identity is stored.
+            // Nothing is ever done before an identity is stored; what was done for an earlier one is cleaned up.
+            if !self.record.leftovers.is_empty() {
+                let view = self.view()?;
+                self.settle_removal()?;
+                self.sweep(&view, true).await?;
+            }
             return Ok(Outcome::Gone);
         };
         if self.intent.policy.protected && self.intent.policy.deletion == Deletion::Delete {
@@ -29,13 +34,13 @@ impl Pass<'_> {
             return Ok(self.wait(Waiting::Protected, text, Duration::from_mins(1)));
         }
         self.cluster.track(&self.intent.owner, identity.vmid);
-        let untouched = self.record.stage == Stage::New && self.memory(|memory| memory.fresh);
-        if untouched {
-            return Ok(Outcome::Gone);
-        }
         self.view()?;
         self.settle_removal()?;
-        if self.record.stage == Stage::Removing && self.memory(|memory| memory.destroyed) {
+        // No call that makes the guest was ever sent, or its removal was seen to end well.
+        let unsent = self.record.stage == Stage::New && self.memory(|memory| memory.fresh);
+        let destroyed =
+            self.record.stage == Stage::Removing && self.memory(|memory| memory.destroyed);
+        if unsent || destroyed {
             return self.clean_up(&identity).await;
         }
         let (config, node) = match self.seen_while_removing(&identity) {
@@ -262,6 +267,8 @@ impl Pass<'_> {
 
     /// Removes what is left beside the guest.
     async fn clean_up(&mut self, identity: &Identity) -> Flow<Outcome> {
+        let view = self.view()?;
+        self.sweep(&view, true).await?;
         if self
             .record
             .seed

@@ -50,4 +50,6 @@ pub struct Init {
     pub storage: Option<StorageId>,
     /// Leave the image attached after the first boot.
     pub keep: bool,
+    /// The texts are no longer at hand, since the guest has read them: they are not compared with what it was told.
+    pub forgotten: bool,
 }

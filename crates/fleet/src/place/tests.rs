@@ -31,6 +31,7 @@ fn view(nodes: &[&str]) -> View {
         guests: BTreeMap::new(),
         nodes: nodes.iter().map(|n| (node(n), row.clone())).collect(),
         storages: BTreeMap::new(),
+        bridges: BTreeMap::new(),
     }
 }
 
@@ -246,4 +247,38 @@ proptest! {
             prop_assert!(promised <= Size::gib(64));
         }
     }
+}
+
+#[test]
+fn a_node_without_the_bridge_is_not_chosen_and_the_reason_is_said() {
+    let mut view = view(&["a", "b"]);
+    view.bridges.insert(node("a"), vec!["vmbr0".to_owned()]);
+    let both = vec!["vmbr0".to_owned(), "vmbr9".to_owned()];
+    view.bridges.insert(node("b"), both.clone());
+    let wish = Ask {
+        bridges: vec!["vmbr9".to_owned()],
+        ..ask(1)
+    };
+    let chosen = place(
+        &view,
+        &BTreeMap::new(),
+        &BTreeMap::new(),
+        &Placement::default(),
+        &wish,
+    );
+    assert_eq!(chosen.unwrap().node, node("b"));
+    view.bridges.insert(node("b"), vec!["vmbr0".to_owned()]);
+    let refused = place(
+        &view,
+        &BTreeMap::new(),
+        &BTreeMap::new(),
+        &Placement::default(),
+        &wish,
+    );
+    assert!(
+        refused
+            .unwrap_err()
+            .to_string()
+            .contains("no bridge 'vmbr9'")
+    );
 }

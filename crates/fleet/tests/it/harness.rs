@@ -223,12 +223,12 @@ impl Bench {
         out
     }
 
-    /// Lets the watcher have its first look, then counts from zero.
+    /// Lets the cluster be looked at and surveyed once, then counts from zero.
     pub(crate) async fn ready(&mut self) {
         while !self
             .fleet
             .facts(&cluster_name())
-            .is_some_and(|facts| facts.reachable)
+            .is_some_and(|facts| facts.reachable && !facts.bridges.is_empty())
         {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }

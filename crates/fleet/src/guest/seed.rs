@@ -1,0 +1,277 @@
+//! The first-boot image of a guest: named, uploaded, taken out of the drive, removed.
+//!
+//! The image holds secrets, so none may be left behind. Its name is stored with the identity, before it is uploaded;
+//! when an identity is given up its image is remembered as a leftover until it is gone. An upload whose answer was
+//! lost may still be under way, so an image that is not known to be there is removed only when no upload runs.
+
+use std::{sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use pve::{ConfigChange, GuestConfig, api::storage::upload::Upload};
+use uuid::Uuid;
+
+use super::{Flow, Pass, failed, settle::doing, working};
+use crate::{
+    Failure, NodeName, Outcome, StorageId, Waiting,
+    cloudinit::SeedFiles,
+    desired::SEED_SLOT,
+    intent::{Init, InitMode},
+    record::{Identity, Leftover, Seed, SeedState, Stage, StepKind},
+    view::View,
+};
+
+impl Pass<'_> {
+    fn image_init(&self) -> Option<&Init> {
+        let init = self.intent.init.as_ref();
+        init.filter(|init| init.mode == InitMode::NoCloud)
+    }
+
+    /// Where the first-boot image will be.
+    pub(super) fn plan_seed(
+        &mut self,
+        view: &View,
+        identity: &Identity,
+        name: Uuid,
+    ) -> Flow<Option<Seed>> {
+        let Some(init) = self.image_init() else {
+            return Ok(None);
+        };
+        let storage = match &init.storage {
+            Some(storage) => {
+                let fits = view
+                    .storage(storage, &identity.node)
+                    .is_some_and(|row| row.holds("iso"));
+                fits.then(|| storage.clone())
+            }
+            None => view
+                .storages_for("iso", &identity.node)
+                .first()
+                .map(|(id, _)| (*id).clone()),
+        };
+        let Some(storage) = storage else {
+            let which = init
+                .storage
+                .as_ref()
+                .map_or_else(|| "no storage".to_owned(), |s| format!("storage '{s}'"));
+            let message = format!(
+                "{which} of node {} may hold ISO images for the first-boot data: allow content 'iso' on one",
+                identity.node
+            );
+            return Err(self.wait(Waiting::Space, message, Duration::from_secs(30)));
+        };
+        Ok(Some(Seed {
+            volume: format!("{storage}:iso/{PREFIX}{name}.iso"),
+            digest: String::new(),
+            state: SeedState::Planned,
+        }))
+    }
+
+    fn seed_files(&self, init: &Init, identity: &Identity) -> Flow<SeedFiles> {
+        SeedFiles::render(self.intent, init, identity)
+            .map_err(|error| failed(Failure::Invalid, format!("init: {error}")))
+    }
+
+    /// Uploads the first-boot image unless it is there.
+    pub(super) async fn upload_seed(&mut self, identity: &Identity) -> Flow<()> {
+        let Some(init) = self.image_init() else {
+            return Ok(());
+        };
+        let Some(seed) = self
+            .record
+            .seed
+            .clone()
+            .filter(|seed| seed.state <= SeedState::Uploaded)
+        else {
+            return Ok(());
+        };
+        let files = self.seed_files(init, identity)?;
+        // Until the guest was started for the first time, what was declared anew is uploaded anew.
+        if seed.state == SeedState::Uploaded && seed.digest == files.digest() {
+            return Ok(());
+        }
+        let image = files
+            .image()
+            .map_err(|error| failed(Failure::Invalid, format!("init: {error}")))?;
+        let (storage, file) = seed_place(&seed.volume);
+        let Some(storage) = storage else {
+            return Err(failed(
+                Failure::Invalid,
+                format!("'{}' is not a volume", seed.volume),
+            ));
+        };
+        self.seed_state(SeedState::Planned);
+        let upload = Upload::iso(file, image.len() as u64);
+        let sent = self
+            .cluster
+            .client
+            .node(&identity.node)
+            .storage(&storage)
+            .upload_bytes(&upload, Bytes::from(image))
+            .await;
+        match sent {
+            Ok(upid) => {
+                if let Some(seed) = &mut self.record.seed {
+                    seed.digest = files.digest();
+                }
+                let task = self
+                    .cluster
+                    .started(&self.intent.owner, StepKind::UploadSeed, &upid);
+                self.record.in_flight.push(task);
+                Ok(())
+            }
+            Err(error) => {
+                Err(self.node_trouble(&identity.node, "uploading the first-boot image", &error))
+            }
+        }
+    }
+
+    /// Whether the guest has read other first-boot data than what is declared now.
+    pub(super) fn told_otherwise(&self, identity: &Identity) -> bool {
+        let (Some(init), Some(seed)) = (self.image_init(), &self.record.seed) else {
+            return false;
+        };
+        if init.forgotten || seed.digest.is_empty() || self.record.stage < Stage::Started {
+            return false;
+        }
+        SeedFiles::render(self.intent, init, identity)
+            .is_ok_and(|files| files.digest() != seed.digest)
+    }
+
+    /// Takes the first-boot image out of its drive.
+    pub(super) async fn eject_seed(
+        &mut self,
+        identity: &Identity,
+        node: &NodeName,
+    ) -> Flow<Option<Outcome>> {
+        let set = GuestConfig::new().with(SEED_SLOT, NO_DISC);
+        match self
+            .handle(node, identity.vmid)
+            .configure(&ConfigChange::set(set))
+            .await
+        {
+            Ok(()) => {
+                self.seed_state(SeedState::Ejected);
+                self.memory(|memory| {
+                    if let Some(model) = memory.model.take() {
+                        let mut model = (*model).clone();
+                        model.set(SEED_SLOT, NO_DISC);
+                        memory.model = Some(Arc::new(model));
+                    }
+                });
+                Ok(None)
+            }
+            Err(error) => Err(self.node_trouble(node, "ejecting the first-boot image", &error)),
+        }
+    }
+
+    /// Removes the first-boot image from its storage.
+    pub(super) async fn remove_seed(&mut self, node: &NodeName) -> Flow<Option<Outcome>> {
+        let Some(seed) = self.record.seed.clone() else {
+            return Ok(None);
+        };
+        let sure = seed.state != SeedState::Planned;
+        if let Some(outcome) = self
+            .drop_image(node, &seed.volume, sure, StepKind::RemoveSeed)
+            .await?
+        {
+            return Ok(Some(outcome));
+        }
+        self.seed_state(SeedState::Removed);
+        Ok(None)
+    }
+
+    /// The identity is given up; its image is not forgotten.
+    pub(super) fn abandon_seed(&mut self, node: &NodeName) {
+        if let Some(seed) = self.record.seed.take()
+            && seed.state != SeedState::Removed
+        {
+            self.record.leftovers.push(Leftover {
+                node: node.clone(),
+                volume: seed.volume,
+            });
+        }
+    }
+
+    /// Removes images of identities that were given up. A node that is down is waited for only by who must (`all`).
+    pub(super) async fn sweep(&mut self, view: &View, all: bool) -> Flow<()> {
+        let mut kept = Vec::new();
+        while let Some(left) = self.record.leftovers.first().cloned() {
+            if !view.node_online(&left.node) && !all {
+                kept.push(self.record.leftovers.remove(0));
+                continue;
+            }
+            if let Some(outcome) = self
+                .drop_image(&left.node, &left.volume, false, StepKind::RemoveVolume)
+                .await?
+            {
+                return Err(outcome);
+            }
+            self.record.leftovers.remove(0);
+        }
+        self.record.leftovers = kept;
+        Ok(())
+    }
+
+    /// Removes an image. `sure` if its upload is known to have ended.
+    async fn drop_image(
+        &mut self,
+        node: &NodeName,
+        volume: &str,
+        sure: bool,
+        step: StepKind,
+    ) -> Flow<Option<Outcome>> {
+        let Ok(volume) = pve::VolumeId::new(volume) else {
+            return Ok(None);
+        };
+        if !sure {
+            self.no_upload_runs(node).await?;
+        }
+        let storage = self.cluster.client.node(node).storage(&volume.storage());
+        // A few seconds are enough for a small file; then no task needs to be watched.
+        match storage.delete_volume(&volume, Some(5)).await {
+            Ok(None) => Ok(None),
+            Ok(Some(upid)) => {
+                let task = self.cluster.started(&self.intent.owner, step, &upid);
+                self.record.in_flight.push(task);
+                Ok(Some(working(step, doing(step))))
+            }
+            Err(error) if error.is_not_found() => Ok(None),
+            Err(error) => Err(self.node_trouble(node, "removing the first-boot image", &error)),
+        }
+    }
+
+    /// Comes back when nothing is being uploaded to the node: what is not there by then will not come.
+    async fn no_upload_runs(&mut self, node: &NodeName) -> Flow<()> {
+        let uploads = pve::task::TaskFilter {
+            kind: Some("imgcopy".to_owned()),
+            source: pve::task::Source::Active,
+            ..pve::task::TaskFilter::default()
+        };
+        match self.cluster.client.node(node).tasks(&uploads).await {
+            Ok(list) if list.iter().any(pve::task::TaskEntry::is_running) => {
+                let message = "an upload to the node has not ended yet";
+                Err(self.wait(Waiting::Locked, message, Duration::from_secs(1)))
+            }
+            Ok(_) => Ok(()),
+            Err(error) => Err(self.node_trouble(node, "looking for uploads", &error)),
+        }
+    }
+
+    pub(super) fn seed_state(&mut self, state: SeedState) {
+        if let Some(seed) = &mut self.record.seed {
+            seed.state = state;
+        }
+    }
+}
+
+/// How the names of all first-boot images begin.
+pub(crate) const PREFIX: &str = "oxmox-";
+/// An empty drive.
+pub(crate) const NO_DISC: &str = "none,media=cdrom";
+
+/// Storage and file name of a first-boot image.
+fn seed_place(volume: &str) -> (Option<StorageId>, String) {
+    let (storage, path) = volume.split_once(':').unwrap_or_default();
+    let file = path.rsplit('/').next().unwrap_or_default().to_owned();
+    (StorageId::new(storage).ok(), file)
+}
