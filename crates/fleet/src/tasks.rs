@@ -238,7 +238,7 @@ mod tests {
         let mut tasks = Tasks::default();
         tasks.note(&upid(1), &owner(), StepKind::Shutdown, start, true);
         let mut questions = 0;
-        while tasks.due().unwrap() < start + Duration::from_secs(60) {
+        while tasks.due().unwrap() < start + Duration::from_mins(1) {
             tasks.asked(tasks.due().unwrap());
             questions += 1;
         }
