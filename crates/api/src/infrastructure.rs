@@ -2,8 +2,9 @@
 //!
 //! Four versions are served. `v1alpha1` and `v1alpha2` are what existing manifests use, `v1alpha3` adds several Proxmox VE
 //! clusters, [`v1beta1`] is the hub: stored, typed, and the only one the controllers read. The older three are a schema and a
-//! conversion each ([`convert`]).
+//! conversion each ([`convert`]). What a schema cannot check, [`admission`] does.
 
+pub mod admission;
 pub mod convert;
 pub mod v1beta1;
 

@@ -169,7 +169,6 @@ pub struct Disks {
 /// The disk the template brings.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
-#[x_kube(validation = Rule::new("self == oldSelf").message("Value is immutable"))]
 pub struct BootVolume {
     /// Name of the disk in Proxmox VE, such as `scsi0`.
     #[schemars(length(min = 1))]
