@@ -38,6 +38,8 @@ pub use source::{CloneMode, Source, TemplateRef};
 
 use std::ops::RangeInclusive;
 
+use uuid::Uuid;
+
 use crate::{ClusterName, Owner, Vmid};
 
 /// Whether the guest shall run.
@@ -124,6 +126,18 @@ pub struct GuestIntent {
     pub vmids: VmidRange,
     /// Take over this existing guest instead of making one.
     pub adopt: Option<Vmid>,
+    /// How the guest to take over proves to be the one that is meant.
+    pub proof: Option<Proof>,
+}
+
+/// How a guest proves to be the one that is meant, when nothing but its VMID is recorded.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Proof {
+    /// The SMBIOS UUID it must have: a VMID may have been given to another guest meanwhile. Where none is known, it must have
+    /// the intent's name.
+    pub uuid: Option<Uuid>,
+    /// A mark that begins like this is the same owner's, from before its object was moved to another API server.
+    pub former: String,
 }
 
 impl GuestIntent {
@@ -151,6 +165,7 @@ impl GuestIntent {
             policy: Policy::default(),
             vmids: VmidRange::default(),
             adopt: None,
+            proof: None,
         }
     }
 

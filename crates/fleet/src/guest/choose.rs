@@ -136,7 +136,7 @@ impl Pass<'_> {
     }
 
     /// Takes over an existing guest: reads it, changes nothing.
-    async fn take_over(&mut self, view: &View, vmid: Vmid) -> Flow<Outcome> {
+    pub(super) async fn take_over(&mut self, view: &View, vmid: Vmid) -> Flow<Outcome> {
         let Some(row) = view.guests.get(&vmid) else {
             let message = format!("guest {vmid} to take over is not there");
             return Err(self.wait(Waiting::Source, message, Duration::from_secs(15)));
@@ -160,9 +160,21 @@ impl Pass<'_> {
                 return Err(self.node_trouble(&node, "reading the guest to take over", &error));
             }
         };
+        let meant = match &self.intent.proof {
+            None => Ok(()),
+            Some(proof) => match proof.uuid {
+                Some(uuid) if uuid_of(&config) != Some(uuid) => Err(format!("UUID {uuid}")),
+                None if row.name != self.intent.name => Err(format!("name {:?}", self.intent.name)),
+                _ => Ok(()),
+            },
+        };
+        if let Err(what) = meant {
+            let text = format!("guest {vmid} is not the one that is meant: it has not {what}");
+            return Err(failed(Failure::Foreign, text));
+        }
         let description = config.description().unwrap_or_default();
         match mark::owner_of(description) {
-            Some(owner) if owner == self.intent.owner => {}
+            Some(owner) if owner == self.intent.owner || self.is_former_self(&owner) => {}
             Some(owner) => {
                 let text = format!(
                     "guest {vmid} belongs to '{owner}': remove that owner first, with the policy Orphan"

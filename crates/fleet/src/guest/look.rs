@@ -6,7 +6,7 @@ use pve::{GuestConfig, api::guest::ConfigView};
 use tokio::time::Instant;
 
 use super::{Flow, Pass};
-use crate::{NodeName, Waiting, mark, prop::Prop, record::Identity};
+use crate::{NodeName, Owner, Waiting, mark, prop::Prop, record::Identity};
 
 /// Who is found under a VMID.
 pub(super) enum Sight {
@@ -60,7 +60,10 @@ impl Pass<'_> {
         let same_uuid =
             uuid.is_some_and(|uuid| uuid.eq_ignore_ascii_case(&identity.uuid.to_string()));
         let ours = match owner {
-            Some(owner) => owner == self.intent.owner,
+            Some(owner) => {
+                owner == self.intent.owner
+                    || (identity.adopted && same_uuid && self.is_former_self(&owner))
+            }
             // A guest taken over carries no mark until one was written; its UUID tells.
             None => {
                 identity.adopted
@@ -80,6 +83,12 @@ impl Pass<'_> {
             memory.model = Some(config.clone());
         });
         Sight::Ours(config, node)
+    }
+
+    /// Whether a mark is the owner's own, from before its object was moved to another API server.
+    pub(super) fn is_former_self(&self, owner: &Owner) -> bool {
+        let proof = self.intent.proof.as_ref();
+        proof.is_some_and(|proof| owner.as_str().starts_with(&proof.former))
     }
 
     /// The node the guest is on, as far as is known.

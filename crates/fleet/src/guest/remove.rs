@@ -9,7 +9,7 @@ use pve::{ConfigChange, GuestConfig, api::guest::DeleteGuest, api::guest::power}
 
 use super::{Flow, Pass, look::Sight, settle::doing, working};
 use crate::{
-    NodeName, Outcome, PowerFact, Waiting,
+    Failure, NodeName, Outcome, PowerFact, Vmid, Waiting,
     desired::SEED_SLOT,
     gate::{End, Key},
     intent::{Deletion, Power},
@@ -21,6 +21,9 @@ use crate::{
 impl Pass<'_> {
     pub(super) async fn remove(&mut self) -> Flow<Outcome> {
         let Some(identity) = self.record.identity.clone() else {
+            if let Some(vmid) = self.intent.adopt {
+                return self.take_over_to_remove(vmid).await;
+            }
             // Nothing is ever done before an identity is stored; what was done for an earlier one is cleaned up.
             if !self.record.leftovers.is_empty() {
                 let view = self.view()?;
@@ -82,6 +85,33 @@ impl Pass<'_> {
                 }
                 self.destroy(&identity, &node).await
             }
+        }
+    }
+
+    /// A guest that is named and not recorded is looked at before it is removed, like any other.
+    async fn take_over_to_remove(&mut self, vmid: Vmid) -> Flow<Outcome> {
+        let view = self.view()?;
+        if !view.guests.contains_key(&vmid) {
+            // What a list does not show may be hidden from us: only a VMID that is free has no guest.
+            return match self.cluster.client.cluster().is_free(vmid).await {
+                Ok(true) => Ok(Outcome::Gone),
+                Ok(false) => {
+                    self.cluster.refresh();
+                    let message = format!("guest {vmid} is not to be seen, but its VMID is taken");
+                    Err(self.wait(Waiting::Error, message, Duration::from_secs(15)))
+                }
+                Err(error) => Err(self.trouble("asking whether the VMID is free", &error)),
+            };
+        }
+        match self.take_over(&view, vmid).await {
+            Err(Outcome::Failed {
+                why: Failure::Foreign,
+                message,
+            }) => {
+                self.event("Gone", message);
+                Ok(Outcome::Gone)
+            }
+            other => other,
         }
     }
 
