@@ -10,9 +10,12 @@
 mod address;
 pub(crate) mod cluster;
 mod connect;
+mod ignition;
 pub(crate) mod machine;
 mod netplan;
+mod networkd;
 mod owner;
+mod secrets;
 mod spread;
 pub(crate) mod template;
 
@@ -23,6 +26,7 @@ use crate::kinds::Watches;
 
 pub use connect::GlobalCredentials;
 pub(crate) use connect::Places;
+pub(crate) use spread::Chosen;
 
 /// Something is missing that may yet come; the reason is fit for a condition.
 #[derive(Clone, Debug, PartialEq, Eq)]

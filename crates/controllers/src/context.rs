@@ -49,6 +49,8 @@ pub(crate) struct Context {
     pub(crate) providers: crate::vm::provider::Connections,
     pub(crate) places: crate::capi::Places,
     pub(crate) capi_credentials: Option<crate::GlobalCredentials>,
+    pub(crate) watch_filter: Option<String>,
+    pub(crate) chosen: crate::capi::Chosen,
     pub(crate) failures: Failures,
 }
 
@@ -94,6 +96,8 @@ impl Context {
             providers: crate::vm::provider::Connections::default(),
             places: crate::capi::Places::default(),
             capi_credentials: options.capi_credentials.clone(),
+            watch_filter: options.watch_filter.clone(),
+            chosen: crate::capi::Chosen::default(),
             failures: Failures::default(),
         }
     }

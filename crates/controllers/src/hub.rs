@@ -16,6 +16,7 @@ use std::{
 use futures::{Stream, StreamExt as _, future::BoxFuture};
 use kube::{
     Api, Client, Resource, ResourceExt as _,
+    core::NamespaceResourceScope,
     runtime::{
         WatchStreamExt as _,
         reflector::{self, ObjectRef, Store},
@@ -99,7 +100,7 @@ impl<K: Kind> Watch<K> {
     }
 
     /// Watches until dropped.
-    pub(crate) fn run(self, client: Client) -> BoxFuture<'static, ()> {
+    pub(crate) fn run(self, api: Api<K>) -> BoxFuture<'static, ()> {
         let Self {
             store: _,
             absent,
@@ -107,7 +108,7 @@ impl<K: Kind> Watch<K> {
             subscribers,
         } = self;
         Box::pin(async move {
-            let events = watcher::watcher(Api::<K>::all(client), watcher::Config::default())
+            let events = watcher::watcher(api, watcher::Config::default())
                 .default_backoff()
                 .reflect(writer);
             let mut events = std::pin::pin!(events);
@@ -138,13 +139,17 @@ fn is_not_served(error: &watcher::Error) -> bool {
 }
 
 /// Watches a kind without keeping it: only the references of changed objects are passed on.
-pub(crate) fn glimpse<K: Kind>(
-    client: Client,
+pub(crate) fn glimpse<K>(
+    client: &Client,
+    namespace: Option<&str>,
     tell: impl Fn(&ObjectRef<K>) + Send + Sync + 'static,
-) -> BoxFuture<'static, ()> {
+) -> BoxFuture<'static, ()>
+where
+    K: Kind + Resource<Scope = NamespaceResourceScope>,
+{
+    let api: Api<K> = in_namespace(client, namespace);
     Box::pin(async move {
-        let events =
-            watcher::watcher(Api::<K>::all(client), watcher::Config::default()).default_backoff();
+        let events = watcher::watcher(api, watcher::Config::default()).default_backoff();
         let mut events = std::pin::pin!(events);
         while let Some(event) = events.next().await {
             if let Ok(Event::Apply(object) | Event::Delete(object)) = event {
@@ -152,6 +157,17 @@ pub(crate) fn glimpse<K: Kind>(
             }
         }
     })
+}
+
+/// The objects of one namespace, or of all.
+pub(crate) fn in_namespace<K>(client: &Client, namespace: Option<&str>) -> Api<K>
+where
+    K: Kind + Resource<Scope = NamespaceResourceScope>,
+{
+    match namespace {
+        Some(namespace) => Api::namespaced(client.clone(), namespace),
+        None => Api::all(client.clone()),
+    }
 }
 
 /// Where requests to reconcile objects of one kind are put.
@@ -214,6 +230,9 @@ impl SpecChanges {
         meta.labels.hash(&mut hasher);
         meta.annotations.hash(&mut hasher);
         meta.finalizers.hash(&mut hasher);
+        for owner in meta.owner_references.iter().flatten() {
+            owner.uid.hash(&mut hasher);
+        }
         meta.deletion_timestamp
             .as_ref()
             .map(|t| t.0)

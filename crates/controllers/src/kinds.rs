@@ -12,7 +12,7 @@ use kube::{Client, Resource as _, runtime::reflector::ObjectRef};
 
 use crate::{
     context::owned_by,
-    hub::{Known, Queue, Requests, SpecChanges, Watch},
+    hub::{Known, Queue, Requests, SpecChanges, Watch, in_namespace},
 };
 
 macro_rules! kinds {
@@ -59,8 +59,11 @@ macro_rules! kinds {
                 })*
             }
 
-            pub(crate) fn run(self, client: &Client, into: &FuturesUnordered<BoxFuture<'static, ()>>) {
-                $(into.push(self.$field.run(client.clone()));)*
+            /// Watches one namespace, or all.
+            pub(crate) fn run(
+                self, client: &Client, namespace: Option<&str>, into: &FuturesUnordered<BoxFuture<'static, ()>>,
+            ) {
+                $(into.push(self.$field.run(in_namespace(client, namespace)));)*
             }
         }
 

@@ -37,6 +37,10 @@ pub struct Options {
     pub metrics: Metrics,
     /// Credentials for ProxmoxClusters that name none.
     pub capi_credentials: Option<GlobalCredentials>,
+    /// The only namespace that is looked after; all when nothing.
+    pub namespace: Option<String>,
+    /// The only value of the label `cluster.x-k8s.io/watch-filter` whose Cluster API objects are looked after.
+    pub watch_filter: Option<String>,
 }
 
 impl Default for Options {
@@ -48,6 +52,8 @@ impl Default for Options {
             concurrency: 64,
             metrics: Metrics::default(),
             capi_credentials: None,
+            namespace: None,
+            watch_filter: None,
         }
     }
 }
@@ -72,7 +78,8 @@ pub async fn run(client: Client, options: Options, stop: CancellationToken) {
     background.push(wake(options.fleet.clone(), queues));
     background
         .push(Box::pin(vm::provider::follow_clusters(context.clone())) as BoxFuture<'static, ()>);
-    background.push(glimpse::<Secret>(client.clone(), {
+    let namespace = options.namespace.as_deref();
+    background.push(glimpse::<Secret>(&client, namespace, {
         let context = context.clone();
         move |secret| {
             vm::provider::secret_changed(&context, secret);
@@ -80,7 +87,7 @@ pub async fn run(client: Client, options: Options, stop: CancellationToken) {
             capi::cluster::secret_changed(&context, place, &secret.name);
         }
     }));
-    watches.run(&client, &background);
+    watches.run(&client, namespace, &background);
     let background = background.for_each(|()| async {});
 
     let controllers = FuturesUnordered::new();

@@ -14,11 +14,11 @@ use kube::ResourceExt as _;
 use kube::runtime::controller::Action;
 use kube::runtime::reflector::ObjectRef;
 
-use super::{Stop, Wait, owner};
+use super::{Stop, Wait, owner, secrets};
 use crate::context::{Context, Error, namespace};
 use crate::kinds::Watches;
 
-pub(super) use instances::{Used, used};
+pub(super) use instances::{Used, held, used};
 
 /// How often what is known about the Proxmox VE clusters is written down anew.
 const LOOK: Duration = Duration::from_secs(30);
@@ -51,15 +51,7 @@ pub(crate) fn wire(watches: &mut Watches, context: &Arc<Context>) {
 pub(crate) fn secret_changed(context: &Context, place: &str, name: &str) {
     for cluster in context.stores.proxmox_clusters.state() {
         let own = namespace(&*cluster);
-        let instances = cluster
-            .spec
-            .settings
-            .iter()
-            .flat_map(|settings| &settings.instances);
-        let mut references = instances
-            .filter_map(|instance| instance.credentials_ref.as_ref())
-            .chain(&cluster.spec.credentials_ref);
-        let reads = references.any(|reference| {
+        let reads = secrets::references(&cluster).any(|reference| {
             reference.name == name && reference.namespace.as_deref().unwrap_or(&own) == place
         });
         if reads {
@@ -72,7 +64,7 @@ pub(crate) async fn reconcile(
     object: Arc<ProxmoxCluster>,
     context: Arc<Context>,
 ) -> Result<Action, Error> {
-    if owner::is_foreign(&*object) {
+    if owner::is_foreign(&context, &*object) {
         return Ok(Action::await_change());
     }
     let uid = object.uid().unwrap_or_default();
@@ -112,6 +104,7 @@ async fn prepare(
     before: &ProxmoxClusterStatus,
 ) -> Result<Vec<Used>, Stop> {
     let used = instances::connect(context, object, before).await?;
+    secrets::hold(context, object).await?;
     pools::ensure(context, object).await?;
     endpoint::ensure(context, object, cluster).await?;
     if let Some(problem) = instances::none_answers(&used) {
@@ -129,6 +122,7 @@ async fn remove(
     let name = owner::cluster_label(object).map_or_else(|| object.name_any(), str::to_owned);
     let left = instances::machines(context, &namespace(object), &name);
     if left.is_empty() {
+        secrets::release(context, object).await?;
         context.release(object).await?;
         return Ok(Action::await_change());
     }

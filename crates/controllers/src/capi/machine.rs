@@ -26,7 +26,7 @@ use super::{Stop, Wait, owner, spread};
 use crate::context::{Context, Error, namespace};
 use crate::kinds::Watches;
 
-pub(super) use intent::memory;
+pub(super) use intent::{gibibytes, memory};
 
 /// How long a machine that is being worked on is left to the engine's call at most.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -103,7 +103,7 @@ pub(crate) async fn reconcile(
     object: Arc<ProxmoxMachine>,
     context: Arc<Context>,
 ) -> Result<Action, Error> {
-    if owner::is_foreign(&*object) {
+    if owner::is_foreign(&context, &*object) {
         return Ok(Action::await_change());
     }
     let uid = object.uid().unwrap_or_default();
@@ -126,6 +126,7 @@ pub(crate) async fn reconcile(
         return Ok(Action::await_change());
     }
     if object.metadata.deletion_timestamp.is_some() {
+        context.chosen.lock().remove(&uid);
         return remove::remove(&object, &context, cluster.ok().as_deref(), before).await;
     }
     let status = before.clone();
@@ -174,7 +175,8 @@ async fn bring(
         return Err(Wait::new("WaitingForBootstrapData", "there is no bootstrap data yet").into());
     }
     let used = super::cluster::used(context, &infrastructure).await?;
-    let chosen = choose(object, &machine, &infrastructure, &used, &record(&status))?;
+    let known = record(&status);
+    let chosen = choose(context, object, &machine, &infrastructure, &used, &known)?;
     let mut instances = infrastructure
         .spec
         .settings
@@ -212,6 +214,7 @@ async fn bring(
 
 /// The instance a machine runs on: where its guest is, else what was asked for, else the least full.
 fn choose<'a>(
+    context: &Context,
     object: &ProxmoxMachine,
     machine: &Machine,
     infrastructure: &ProxmoxCluster,
@@ -244,6 +247,11 @@ fn choose<'a>(
     });
     let wanted = object.spec.instance.as_deref().or(of_domain.flatten());
     if let Some(wanted) = wanted {
+        // It is seen in the watch now, or was never chosen here.
+        context
+            .chosen
+            .lock()
+            .remove(&object.uid().unwrap_or_default());
         let named = |used: &&Used| used.instance.as_deref() == Some(wanted);
         return used.iter().find(named).ok_or_else(|| {
             wait(format!(
@@ -252,16 +260,30 @@ fn choose<'a>(
         });
     }
     let control_plane = object.labels().contains_key(CONTROL_PLANE_LABEL);
-    let candidates: Vec<_> = used
-        .iter()
-        .map(|used| used.candidate(control_plane))
-        .collect();
-    let name = spread::choose(&candidates)
-        .ok_or_else(|| wait("no instance answers and takes machines".to_owned()))?;
-    let named = |used: &&Used| used.instance.as_deref().unwrap_or_default() == name;
-    used.iter()
-        .find(named)
-        .ok_or_else(|| wait("the chosen instance is gone".to_owned()))
+    let need = memory(object.spec.memory.as_ref())?.map_or(0, |bytes| bytes.0);
+    let uid = object.uid().unwrap_or_default();
+    let mut chosen = context.chosen.lock();
+    let name = if let Some(before) = chosen.get(&uid) {
+        before.clone()
+    } else {
+        let candidate = |used: &'a Used| {
+            let name = used.instance.as_deref().unwrap_or_default();
+            let held = super::cluster::held(context, infrastructure, name, control_plane, &chosen);
+            used.candidate(held, need)
+        };
+        let candidates: Vec<_> = used.iter().map(candidate).collect();
+        spread::choose(&candidates)
+            .ok_or_else(|| wait("no instance answers and takes machines".to_owned()))?
+            .to_owned()
+    };
+    let named = |used: &&Used| used.instance.as_deref() == Some(name.as_str());
+    let found = used.iter().find(named);
+    if found.is_some() {
+        chosen.insert(uid, name);
+    } else {
+        chosen.remove(&uid);
+    }
+    found.ok_or_else(|| wait("the chosen instance is gone".to_owned()))
 }
 
 /// Writes down who the guest is, where Cluster API and people look for it.

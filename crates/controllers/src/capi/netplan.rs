@@ -45,22 +45,14 @@ pub(crate) enum Error {
 }
 
 /// Renders the configuration of `devices`, each with what it was given, and of `vrfs`.
-pub(crate) fn render(devices: &[(&Device, Interface)], vrfs: &[Vrf]) -> Result<String, Error> {
-    if devices.is_empty() {
-        return Err(Error::NoInterface);
-    }
-    let mut defaults = std::collections::BTreeSet::new();
+pub(crate) fn render(
+    devices: &[(&Device, Interface)],
+    vrfs: &[Vrf],
+    outside: Outside,
+) -> Result<String, Error> {
+    check(devices, vrfs)?;
     let mut ethernets = BTreeMap::new();
     for (number, (device, interface)) in devices.iter().enumerate() {
-        for gateway in &interface.gateways {
-            let to = any(gateway.address);
-            if !defaults.insert((to, gateway.metric)) {
-                return Err(Error::SameRoute {
-                    to: to.to_owned(),
-                    metric: gateway.metric,
-                });
-            }
-        }
         ethernets.insert(format!("eth{number}"), Ethernet::of(device, interface)?);
     }
     let names: BTreeMap<_, _> = devices
@@ -72,15 +64,72 @@ pub(crate) fn render(devices: &[(&Device, Interface)], vrfs: &[Vrf]) -> Result<S
         .iter()
         .map(|vrf| Ok((vrf.name.clone(), VrfConfig::of(vrf, &names)?)))
         .collect::<Result<_, Error>>()?;
-    let document = Document {
-        network: NetworkConfig {
-            version: 2,
-            renderer: "networkd",
-            ethernets,
-            vrfs,
-        },
+    let network = NetworkConfig {
+        version: 2,
+        renderer: "networkd",
+        ethernets,
+        vrfs,
     };
-    serde_saphyr::to_string(&document).map_err(Error::Write)
+    match outside {
+        Outside::Network => serde_saphyr::to_string(&Document { network }),
+        Outside::Nothing => serde_saphyr::to_string(&network),
+    }
+    .map_err(Error::Write)
+}
+
+/// What is around the configuration: cloud-init takes either, Talos only the bare one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outside {
+    /// The key `network`.
+    Network,
+    /// Nothing.
+    Nothing,
+}
+
+/// Whether a network can be configured at all, in whatever language.
+pub(super) fn check(devices: &[(&Device, Interface)], vrfs: &[Vrf]) -> Result<(), Error> {
+    if devices.is_empty() {
+        return Err(Error::NoInterface);
+    }
+    let mut defaults = std::collections::BTreeSet::new();
+    for (device, interface) in devices {
+        // What a VRF holds is a table of its own.
+        let table = vrfs
+            .iter()
+            .find(|vrf| vrf.interfaces.contains(&device.name));
+        let table = table.map(|vrf| vrf.table);
+        for gateway in &interface.gateways {
+            let to = any(gateway.address);
+            if !defaults.insert((table, to, gateway.metric)) {
+                return Err(Error::SameRoute {
+                    to: to.to_owned(),
+                    metric: gateway.metric,
+                });
+            }
+        }
+        policies(&device.routing_policy, &device.name, None)?;
+    }
+    for vrf in vrfs {
+        policies(
+            &vrf.routing_policy,
+            &vrf.name,
+            i32::try_from(vrf.table).ok(),
+        )?;
+    }
+    Ok(())
+}
+
+/// Where a route leads; `default` in words every language knows.
+pub(super) fn destination(route: &Route) -> Option<String> {
+    let is6 = route.is6.or_else(|| {
+        let via: IpAddr = route.via.as_deref()?.parse().ok()?;
+        Some(via.is_ipv6())
+    });
+    route.to.as_deref().map(|to| match (to, is6) {
+        ("default", Some(true)) => "::/0".to_owned(),
+        ("default", _) => "0.0.0.0/0".to_owned(),
+        _ => to.to_owned(),
+    })
 }
 
 fn any(address: IpAddr) -> &'static str {
@@ -200,13 +249,8 @@ impl Ethernet {
 
 impl RouteConfig {
     fn of(route: &Route) -> Self {
-        let to = route.to.as_deref().map(|to| match (to, route.is6) {
-            ("default", Some(true)) => "::/0".to_owned(),
-            ("default", _) => "0.0.0.0/0".to_owned(),
-            _ => to.to_owned(),
-        });
         Self {
-            to,
+            to: destination(route),
             via: route.via.clone(),
             metric: route.metric.map(Into::into),
             table: route.table,
@@ -310,6 +354,7 @@ mod tests {
                 interfaces: vec!["net1".into()],
                 ..Vrf::default()
             }],
+            Outside::Network,
         )
         .unwrap();
         insta::assert_snapshot!(text);
@@ -327,6 +372,7 @@ mod tests {
                 interface("bc:24:11:00:00:01", "2001:db8::7/64", Some("2001:db8::1")),
             )],
             &[],
+            Outside::Network,
         )
         .unwrap();
         insta::assert_snapshot!(text);
@@ -339,6 +385,7 @@ mod tests {
         let refused = render(
             &[(&a, given("10.0.0.2/24")), (&b, given("10.0.0.3/24"))],
             &[],
+            Outside::Network,
         );
         assert!(
             matches!(refused, Err(Error::SameRoute { metric: 100, .. })),
@@ -356,7 +403,7 @@ mod tests {
             routing_policy: vec![policy],
             ..device("net0")
         };
-        let refused = render(&[(&net0, Interface::default())], &[]);
+        let refused = render(&[(&net0, Interface::default())], &[], Outside::Network);
         assert!(matches!(refused, Err(Error::PolicyWithoutTable(of)) if of == "net0"));
     }
 }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use api::cluster_api::{
     CLUSTER_NAME_LABEL, Cluster, MANAGED_BY_ANNOTATION, Machine, PAUSED_ANNOTATION,
+    WATCH_FILTER_LABEL,
 };
 use api::infrastructure::GROUP;
 use api::infrastructure::v1beta1::ProxmoxCluster;
@@ -90,9 +91,14 @@ pub(super) fn is_paused<K: Kind>(object: &K, cluster: Option<&Cluster>) -> bool 
         || object.annotations().contains_key(PAUSED_ANNOTATION)
 }
 
-/// Whether somebody else looks after an object.
-pub(super) fn is_foreign<K: Kind>(object: &K) -> bool {
-    object.annotations().contains_key(MANAGED_BY_ANNOTATION)
+/// Whether somebody else looks after an object: another manager of ours, or whoever it is marked for.
+pub(super) fn is_foreign<K: Kind>(context: &Context, object: &K) -> bool {
+    let others = context
+        .watch_filter
+        .as_ref()
+        .is_some_and(|ours| object.labels().get(WATCH_FILTER_LABEL) != Some(ours));
+    others
+        || object.annotations().contains_key(MANAGED_BY_ANNOTATION)
         || object.labels().contains_key(MANAGED_BY_ANNOTATION)
 }
 

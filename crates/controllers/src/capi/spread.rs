@@ -2,6 +2,24 @@
 //!
 //! Evenly by weight: the instance that would be the least full for its weight takes the next machine. It is a function of what is there
 //! now, so a restart changes nothing; and an instance that does not answer takes none, while its machines are left alone.
+//! An instance with no node that has room is passed over for as long as another has one.
+//!
+//! Many machines are chosen for at once, and a choice shows in the watch only later. So choosing is done by one at a time, who
+//! also counts what others have chosen and the watch does not show yet ([`Chosen`]).
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// The instances that were chosen and may not be seen in the watch yet, by the machine's UID.
+#[derive(Default)]
+pub(crate) struct Chosen(Mutex<BTreeMap<String, String>>);
+
+impl Chosen {
+    /// Keeps everybody else from choosing meanwhile.
+    pub(crate) fn lock(&self) -> MutexGuard<'_, BTreeMap<String, String>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
 
 /// An instance that may take a machine.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -14,6 +32,8 @@ pub(crate) struct Candidate<'a> {
     pub(crate) machines: u32,
     /// It answers.
     pub(crate) ready: bool,
+    /// One of its nodes has room for the machine.
+    pub(crate) fits: bool,
     /// Memory that is free on its nodes, in bytes.
     pub(crate) free_memory: u64,
 }
@@ -27,7 +47,10 @@ pub(crate) fn choose<'a>(candidates: &[Candidate<'a>]) -> Option<&'a str> {
             // (machines + 1) / weight, compared without division.
             let a_load = u64::from(a.machines + 1) * u64::from(b.weight);
             let b_load = u64::from(b.machines + 1) * u64::from(a.weight);
-            a_load.cmp(&b_load).then(b.free_memory.cmp(&a.free_memory))
+            b.fits
+                .cmp(&a.fits)
+                .then(a_load.cmp(&b_load))
+                .then(b.free_memory.cmp(&a.free_memory))
         })
         .map(|candidate| candidate.name)
 }
@@ -56,6 +79,7 @@ mod tests {
             name,
             weight,
             ready: true,
+            fits: true,
             ..Candidate::default()
         }
     }
@@ -105,6 +129,20 @@ mod tests {
             ..candidate("b", 1)
         };
         assert_eq!(choose(&[candidate("a", 1), roomy]), Some("b"));
+    }
+
+    #[test]
+    fn a_full_instance_is_passed_over_until_all_are_full() {
+        let full = |name| Candidate {
+            fits: false,
+            ..candidate(name, 1)
+        };
+        let busy = Candidate {
+            machines: 9,
+            ..candidate("b", 1)
+        };
+        assert_eq!(choose(&[full("a"), busy]), Some("b"));
+        assert_eq!(choose(&[full("a"), full("b")]), Some("a"));
     }
 
     #[test]

@@ -10,14 +10,15 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use kube::ResourceExt as _;
 use kube::runtime::controller::Action;
 
-use super::machine::memory;
+use super::machine::{gibibytes, memory};
+use super::owner;
 use crate::context::{Context, Error};
 
 pub(crate) async fn reconcile(
     object: Arc<ProxmoxMachineTemplate>,
     context: Arc<Context>,
 ) -> Result<Action, Error> {
-    if object.metadata.deletion_timestamp.is_some() {
+    if object.metadata.deletion_timestamp.is_some() || owner::is_foreign(&context, &*object) {
         return Ok(Action::await_change());
     }
     let uid = object.uid().unwrap_or_default();
@@ -52,6 +53,23 @@ fn capacity(object: &ProxmoxMachineTemplate) -> BTreeMap<String, Quantity> {
             Quantity(format!("{}Mi", memory.as_mib())),
         );
     }
+    let boot = spec
+        .disks
+        .as_ref()
+        .and_then(|disks| disks.boot_volume.as_ref());
+    let disk = match boot {
+        Some(boot) => u64::try_from(boot.size_gb).ok(),
+        None => gibibytes(spec.disk_size.as_ref())
+            .ok()
+            .flatten()
+            .map(api::vm::Bytes::as_gib),
+    };
+    if let Some(disk) = disk {
+        capacity.insert(
+            "ephemeral-storage".to_owned(),
+            Quantity(format!("{disk}Gi")),
+        );
+    }
     capacity
 }
 
@@ -61,12 +79,12 @@ mod tests {
 
     #[test]
     fn capacity_is_what_the_spec_says() {
-        let spec =
-            serde_json::json!({"template": {"spec": {"cores": 4, "sockets": 2, "memory": 8192}}});
+        let spec = serde_json::json!({"template": {"spec": {"cores": 4, "sockets": 2, "memory": 8192, "diskSize": 50}}});
         let template = ProxmoxMachineTemplate::new("t", serde_json::from_value(spec).unwrap());
         let said = capacity(&template);
         assert_eq!(said["cpu"], Quantity("8".into()));
         assert_eq!(said["memory"], Quantity("8192Mi".into()));
+        assert_eq!(said["ephemeral-storage"], Quantity("50Gi".into()));
     }
 
     #[test]

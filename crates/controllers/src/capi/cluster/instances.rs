@@ -1,5 +1,6 @@
 //! Which Proxmox VE clusters a ProxmoxCluster uses, and what is on each.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use api::cluster_api::CONTROL_PLANE_LABEL;
@@ -24,6 +25,8 @@ pub(in crate::capi) struct Used {
     pub(in crate::capi) facts: ClusterFacts,
     /// Its share.
     pub(in crate::capi) weight: u32,
+    /// The nodes that may be used; all when empty.
+    pub(in crate::capi) nodes: Vec<String>,
     /// Machines on it: workers, control plane.
     pub(in crate::capi) machines: (u32, u32),
 }
@@ -34,25 +37,25 @@ impl Used {
         self.place.is_ok() && self.facts.reachable
     }
 
-    /// This instance as one to choose from.
-    pub(in crate::capi) fn candidate(&self, control_plane: bool) -> Candidate<'_> {
-        let free = self.facts.nodes.values().filter(|node| node.online);
+    /// This instance as one to choose from, for a machine that needs so much memory, when it holds so many like it.
+    pub(in crate::capi) fn candidate(&self, machines: u32, need: u64) -> Candidate<'_> {
+        let usable = self.facts.nodes.iter().filter(|(name, node)| {
+            let listed = self.nodes.iter().any(|listed| listed == name.as_str());
+            node.online && (self.nodes.is_empty() || listed)
+        });
+        let free: Vec<u64> = usable
+            .map(|(_, node)| {
+                let used = node.memory_used.as_bytes();
+                node.memory.as_bytes().saturating_sub(used)
+            })
+            .collect();
         Candidate {
             name: self.instance.as_deref().unwrap_or_default(),
             weight: self.weight,
-            machines: if control_plane {
-                self.machines.1
-            } else {
-                self.machines.0
-            },
+            machines,
             ready: self.is_ready(),
-            free_memory: free
-                .map(|node| {
-                    node.memory
-                        .as_bytes()
-                        .saturating_sub(node.memory_used.as_bytes())
-                })
-                .sum(),
+            fits: free.iter().any(|free| *free >= need),
+            free_memory: free.iter().sum(),
         }
     }
 }
@@ -85,7 +88,7 @@ pub(super) async fn connect(
         all.push(one(context, object, Some(instance)).await?);
     }
     if mode == Mode::SingleInstance {
-        let candidates: Vec<_> = all.iter().map(|used| used.candidate(false)).collect();
+        let candidates: Vec<_> = all.iter().map(|used| used.candidate(0, 0)).collect();
         let chosen = before
             .selected_instance
             .as_deref()
@@ -149,8 +152,34 @@ async fn one(
         weight: instance
             .and_then(|instance| instance.weight)
             .map_or(1, |weight| u32::try_from(weight).unwrap_or(0)),
+        nodes: instance.map_or_else(Vec::new, |instance| instance.nodes.clone()),
         machines: count,
     })
+}
+
+/// Machines of a role that an instance has or was just chosen for; those on their way out make room already.
+pub(in crate::capi) fn held(
+    context: &Context,
+    object: &ProxmoxCluster,
+    instance: &str,
+    control_plane: bool,
+    chosen: &BTreeMap<String, String>,
+) -> u32 {
+    let cluster = owner::cluster_label(object).map_or_else(|| object.name_any(), str::to_owned);
+    let place = namespace(object);
+    let all = context.stores.proxmox_machines.state();
+    let held = all.iter().filter(|machine| {
+        let on = machine.spec.instance.as_deref().or_else(|| {
+            let uid = machine.metadata.uid.as_ref()?;
+            chosen.get(uid).map(String::as_str)
+        });
+        on == Some(instance)
+            && machine.metadata.deletion_timestamp.is_none()
+            && machine.labels().contains_key(CONTROL_PLANE_LABEL) == control_plane
+            && owner::cluster_label(&***machine) == Some(cluster.as_str())
+            && namespace(&***machine) == place
+    });
+    u32::try_from(held.count()).unwrap_or(u32::MAX)
 }
 
 /// Why no instance can be used, if none can.

@@ -43,6 +43,8 @@ pub(super) async fn read(context: &Context, subject: &Subject<'_>) -> Result<Boo
     };
     let format = entries.remove("format").unwrap_or_default();
     let format = match std::str::from_utf8(&format.0).map(str::trim) {
+        // Talos' bootstrap provider does not say what it writes.
+        Ok("" | "cloud-config") if is_talos(&data) => Format::Talos,
         Ok("" | "cloud-config") => Format::CloudConfig,
         Ok("ignition") => Format::Ignition,
         Ok("talos") => Format::Talos,
@@ -58,6 +60,13 @@ pub(super) async fn read(context: &Context, subject: &Subject<'_>) -> Result<Boo
         data: Payload::new(data),
         format,
     })
+}
+
+/// Whether data is a machine configuration of Talos.
+fn is_talos(data: &[u8]) -> bool {
+    let text = String::from_utf8_lossy(data);
+    let has = |key: &str| text.lines().any(|line| line.starts_with(key));
+    !text.starts_with('#') && has("version: v1alpha1") && has("machine:")
 }
 
 /// Whether the guest's agent shall be waited for.
@@ -77,4 +86,16 @@ pub(super) fn waits_for_agent(object: &ProxmoxMachine, format: Format) -> bool {
 /// The host name of a machine.
 pub(super) fn hostname(object: &ProxmoxMachine) -> String {
     object.name_any()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn talos_is_known_by_its_own_words() {
+        assert!(is_talos(b"version: v1alpha1\nmachine:\n  type: worker\n"));
+        assert!(!is_talos(b"#cloud-config\nwrite_files: []\n"));
+        assert!(!is_talos(b"#cloud-config\nversion: v1alpha1\nmachine: x\n"));
+    }
 }

@@ -4,19 +4,20 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use api::cluster_api::CONTROL_PLANE_LABEL;
-use api::infrastructure::v1beta1::Device;
+use api::infrastructure::v1beta1::{Device, ProxmoxMachine};
 use api::vm::Bytes;
 use fleet::intent::{
-    Addressing, AntiAffinity, Disk, DiskRole, Init, Nic, NicModel, Options, Placement, Policy,
-    Readiness, Source, VmidRange,
+    Addressing, AntiAffinity, Disk, DiskRole, Init, Nic, NicModel, Options, Payload, Placement,
+    Policy, Proof, Readiness, Source, VmidRange,
 };
 use fleet::{GuestIntent, GuestRecord, NodeName, Size, StorageId, Vmid};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::ResourceExt as _;
 
-use super::super::Wait;
 use super::super::address::Given;
 use super::super::cluster::Used;
+use super::super::netplan::Outside;
+use super::super::{Wait, ignition};
 use super::bootstrap::{Bootstrap, Format, hostname, waits_for_agent};
 use super::{Subject, network, source};
 use crate::context::owner;
@@ -47,6 +48,7 @@ pub(super) fn intent(
     };
     let mut intent = GuestIntent::new(key, subject.place.clone(), object.name_any(), source);
     intent.adopt = adopt;
+    intent.proof = adopt.map(|_| proof(object));
     intent.hardware = translate::hardware_of(
         &spec.hardware.clone().unwrap_or_default(),
         None,
@@ -76,24 +78,48 @@ pub(super) fn intent(
     Ok(intent)
 }
 
-/// The guest of a machine that another provider made: it is named in the spec, and nothing is recorded about it.
+/// The guest of a machine that was made elsewhere: it is named in the spec, and nothing is recorded about it.
+///
+/// Status does not travel. An object that was moved to another API server, restored from a backup or made by another provider
+/// says who its guest is in the spec alone; making another guest for it would be a second one.
 fn adopted(subject: &Subject<'_>, record: &GuestRecord) -> Result<Option<Vmid>, Wait> {
     let recorded = record.identity.as_ref();
     if let Some(identity) = recorded {
         return Ok(identity.adopted.then_some(identity.vmid));
     }
-    let provisioned = subject
-        .object
-        .status
-        .as_ref()
-        .and_then(|status| status.initialization.as_ref()?.provisioned);
-    match (subject.object.spec.virtual_machine_id, provisioned) {
-        (Some(id), Some(true)) => u32::try_from(id)
-            .ok()
-            .and_then(|id| Vmid::new(id).ok())
-            .map(Some)
-            .ok_or_else(|| invalid("spec.virtualMachineID", format!("{id} is not a VMID"))),
-        _ => Ok(None),
+    let spec = &subject.object.spec;
+    let Some(id) = spec.virtual_machine_id else {
+        return Ok(None);
+    };
+    let status = subject.object.status.as_ref();
+    let provisioned = status.and_then(|status| status.initialization.as_ref()?.provisioned);
+    if spec.provider_id.is_none() && provisioned != Some(true) {
+        return Err(Wait::new(
+            "TakeOverIncomplete",
+            format!(
+                "guest {id} was begun and not finished by another provider; delete the Machine to have it made anew"
+            ),
+        ));
+    }
+    u32::try_from(id)
+        .ok()
+        .and_then(|id| Vmid::new(id).ok())
+        .map(Some)
+        .ok_or_else(|| invalid("spec.virtualMachineID", format!("{id} is not a VMID")))
+}
+
+/// How a guest that only the spec names proves to be this machine's.
+pub(super) fn proof(object: &ProxmoxMachine) -> Proof {
+    let uuid = object.spec.provider_id.as_deref();
+    let key = owner(object).map(|key| key.as_str().to_owned());
+    // All of the key but the UID, which changes with every API server.
+    let former = key.as_deref().and_then(|key| key.rsplit_once('/'));
+    Proof {
+        uuid: uuid.and_then(|id| id.strip_prefix("proxmox://")?.parse().ok()),
+        former: match former {
+            Some((place, _)) if !place.ends_with('/') => format!("{place}/"),
+            _ => key.unwrap_or_default(),
+        },
     }
 }
 
@@ -103,7 +129,7 @@ pub(in crate::capi) fn memory(written: Option<&IntOrString>) -> Result<Option<By
 }
 
 /// GiB, or an amount with a unit.
-fn gibibytes(written: Option<&IntOrString>) -> Result<Option<Bytes>, Wait> {
+pub(in crate::capi) fn gibibytes(written: Option<&IntOrString>) -> Result<Option<Bytes>, Wait> {
     amount("spec.diskSize", written, 1 << 30)
 }
 
@@ -356,11 +382,17 @@ fn init(
         .status
         .as_ref()
         .is_some_and(|status| status.node_ref.is_some());
+    let network = |outside| network::data(subject, record, given, outside);
     Ok(Init {
-        user_data: Some(bootstrap.data.clone()),
+        user_data: Some(match bootstrap.format {
+            Format::Ignition => ignition(subject, record, given, bootstrap)?,
+            Format::CloudConfig | Format::Talos => bootstrap.data.clone(),
+        }),
         network_data: match bootstrap.format {
-            Format::Ignition => None,
-            Format::CloudConfig | Format::Talos => network::data(subject, record, given)?,
+            // Its user data says it all.
+            Format::Ignition => Some(Payload::from("version: 1\nconfig: []\n")),
+            Format::CloudConfig => network(Outside::Network)?,
+            Format::Talos => network(Outside::Nothing)?,
         },
         meta_data,
         hostname: Some(name),
@@ -377,4 +409,27 @@ fn init(
         keep: !joined,
         ..Init::default()
     })
+}
+
+/// Ignition's configuration, told who the machine is as soon as that is known.
+fn ignition(
+    subject: &Subject<'_>,
+    record: &GuestRecord,
+    given: &[Given],
+    bootstrap: &Bootstrap,
+) -> Result<Payload, Wait> {
+    let Some(identity) = &record.identity else {
+        return Ok(bootstrap.data.clone());
+    };
+    let uuid = identity.uuid.to_string();
+    let facts = ignition::Facts {
+        hostname: &hostname(subject.object),
+        provider_id: &format!("proxmox://{uuid}"),
+        instance_id: &uuid,
+        addresses: &given.iter().map(|g| g.address.addr()).collect::<Vec<_>>(),
+        network: &network::units(subject, identity, given)?,
+    };
+    ignition::complete(bootstrap.data.expose(), &facts)
+        .map(Payload::new)
+        .map_err(|error| Wait::new("BootstrapDataInvalid", error.to_string()))
 }

@@ -1,15 +1,17 @@
 //! The addresses of a machine, claimed and awaited.
 
 use api::cluster_api::{IPAddress, IPAddressClaim};
-use api::infrastructure::v1beta1::Device;
+use api::infrastructure::v1beta1::{Device, Vrf};
 use fleet::GuestRecord;
 use fleet::intent::Payload;
+use fleet::record::Identity;
 use kube::api::PostParams;
 use kube::runtime::reflector::ObjectRef;
 use kube::{Api, ResourceExt as _};
 
 use super::super::address::{self, Given, Pools};
-use super::super::netplan::{self, Interface};
+use super::super::netplan::{self, Interface, Outside};
+use super::super::networkd::{self, Unit};
 use super::super::{Stop, Wait};
 use super::Subject;
 use crate::context::{Context, namespace};
@@ -29,6 +31,8 @@ pub(super) fn devices(subject: &Subject<'_>) -> Vec<Device> {
         }],
         Some(devices) => devices.to_vec(),
     };
+    // The engine numbers interfaces in their order, and `net10` comes after `net9`.
+    devices.sort_by_key(|device| device.name.trim_start_matches("net").parse::<u32>().ok());
     let spoken = |device: &Device| {
         device.default_ipv4.is_some()
             || device.default_ipv6.is_some()
@@ -126,16 +130,57 @@ async fn ask(claims: &Api<IPAddressClaim>, claim: &IPAddressClaim) -> Result<(),
     }
 }
 
-/// The network configuration the guest reads, once its hardware addresses are chosen.
+/// The network configuration the guest reads, in its language, once its hardware addresses are chosen.
 pub(super) fn data(
     subject: &Subject<'_>,
     record: &GuestRecord,
     given: &[Given],
+    outside: Outside,
 ) -> Result<Option<Payload>, Wait> {
     let Some(identity) = &record.identity else {
         return Ok(None);
     };
     let devices = devices(subject);
+    netplan::render(
+        &interfaces(subject, identity, &devices, given),
+        vrfs(subject),
+        outside,
+    )
+    .map(|text| Some(Payload::from(text)))
+    .map_err(invalid)
+}
+
+/// The same as files of systemd-networkd.
+pub(super) fn units(
+    subject: &Subject<'_>,
+    identity: &Identity,
+    given: &[Given],
+) -> Result<Vec<Unit>, Wait> {
+    let devices = devices(subject);
+    networkd::render(
+        &interfaces(subject, identity, &devices, given),
+        vrfs(subject),
+    )
+    .map_err(invalid)
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "it is where an error ends")]
+fn invalid(error: netplan::Error) -> Wait {
+    Wait::new("NetworkInvalid", error.to_string())
+}
+
+fn vrfs<'a>(subject: &'a Subject<'_>) -> &'a [Vrf] {
+    let network = subject.object.spec.network.as_ref();
+    network.map(|n| n.vrfs.as_slice()).unwrap_or_default()
+}
+
+/// Interfaces with what they were given; those whose hardware address is not chosen yet are left out.
+fn interfaces<'a>(
+    subject: &Subject<'_>,
+    identity: &Identity,
+    devices: &'a [Device],
+    given: &[Given],
+) -> Vec<(&'a Device, Interface)> {
     let dns = dns(subject);
     let interface = |device: &Device| {
         let mine = given.iter().filter(|given| given.device == device.name);
@@ -150,20 +195,10 @@ pub(super) fn data(
             },
         })
     };
-    let known: Vec<_> = devices
+    devices
         .iter()
         .filter_map(|device| Some((device, interface(device)?)))
-        .collect();
-    let vrfs = subject
-        .object
-        .spec
-        .network
-        .as_ref()
-        .map(|n| n.vrfs.as_slice())
-        .unwrap_or_default();
-    netplan::render(&known, vrfs)
-        .map(|text| Some(Payload::from(text)))
-        .map_err(|error| Wait::new("NetworkInvalid", error.to_string()))
+        .collect()
 }
 
 /// Name servers: the zone's, the instance's, the cluster's.

@@ -86,7 +86,7 @@ fn intent(
         .identity
         .as_ref()
         .map(|identity| identity.cluster.clone());
-    // Without a record a call may still have been made whose record was lost: the engine looks for the mark.
+    // Status does not travel: what the spec names may be all there is to know.
     let mut intent = GuestIntent::new(
         key(object)?,
         recorded.or(place)?,
@@ -100,5 +100,6 @@ fn intent(
             .and_then(|id| u32::try_from(id).ok());
         intent.adopt = vmid.and_then(|id| Vmid::new(id).ok());
     }
+    intent.proof = Some(super::intent::proof(object));
     Some(intent)
 }
