@@ -15,7 +15,7 @@ mod v1alpha3;
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     CustomResourceConversion, CustomResourceDefinition, CustomResourceDefinitionVersion,
-    WebhookClientConfig, WebhookConversion,
+    ServiceReference, WebhookClientConfig, WebhookConversion,
 };
 use kube::CustomResourceExt as _;
 use serde_json::{Value, json};
@@ -28,6 +28,19 @@ pub use review::review;
 pub const GROUP: &str = "infrastructure.cluster.x-k8s.io";
 /// Where the conversion webhook listens.
 pub const CONVERT_PATH: &str = "/convert";
+
+/// How conversion is asked for through a Service. Whom to believe is filled in by whoever serves it.
+pub fn through_service(namespace: &str, name: &str) -> WebhookClientConfig {
+    WebhookClientConfig {
+        service: Some(ServiceReference {
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+            path: Some(CONVERT_PATH.to_owned()),
+            port: Some(443),
+        }),
+        ..WebhookClientConfig::default()
+    }
+}
 
 /// The definitions of this group, converted by the webhook at `conversion`.
 pub fn crds(conversion: &WebhookClientConfig) -> Vec<CustomResourceDefinition> {

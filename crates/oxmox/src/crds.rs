@@ -17,7 +17,7 @@ pub(crate) struct Crds {
 
 impl Crds {
     pub(crate) fn run(self) -> Result<ExitCode> {
-        let all = api::crds();
+        let all = api::installed_crds();
         for kind in &self.kinds {
             if !all
                 .iter()

@@ -1,10 +1,11 @@
 //! `oxmox operator`: the controllers in a real cluster.
 //!
 //! All state is in the Kubernetes API. Of several replicas the one that holds the Lease acts; the others wait, ready to
-//! take over. Health and metrics are served by every replica.
+//! take over. Health, metrics and webhooks are served by every replica.
 
 use std::{
     net::SocketAddr,
+    path::PathBuf,
     process::ExitCode,
     sync::{
         Arc,
@@ -13,16 +14,20 @@ use std::{
     time::Duration,
 };
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, bail};
 use axum::{Router, http::StatusCode, routing::get};
-use clap::Args;
-use controllers::{Clock, Election, Options};
+use clap::{Args, builder::FalseyValueParser};
+use controllers::{Clock, Election, GlobalCredentials, Options};
 use kube::Client;
 use prometheus_client::{encoding::text::encode, metrics::gauge::Gauge, registry::Registry};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::output;
+use crate::webhook::{
+    Webhook,
+    keeper::{Keeper, Published},
+};
 
 /// Runs the controllers against the Kubernetes cluster of the kubeconfig, or of the pod this runs in.
 #[derive(Args)]
@@ -30,15 +35,104 @@ pub(crate) struct Operator {
     /// Where health (/healthz, /readyz) and metrics (/metrics) are served.
     #[arg(long, default_value = "127.0.0.1:8080", value_name = "ADDR")]
     listen: SocketAddr,
-    /// Namespace of the Lease by which replicas agree on who acts.
-    #[arg(long, env = "POD_NAMESPACE", default_value = "default")]
-    namespace: String,
+    /// Look after objects of this namespace only; all when left out.
+    #[arg(long, value_name = "NAMESPACE")]
+    namespace: Option<String>,
+    /// Look after only those Cluster API objects whose label cluster.x-k8s.io/watch-filter has this value.
+    #[arg(long, value_name = "VALUE")]
+    watch_filter: Option<String>,
+    /// Namespace of the Lease by which replicas agree on who acts, and of the webhook's certificate.
+    #[arg(
+        long,
+        env = "POD_NAMESPACE",
+        default_value = "default",
+        value_name = "NAMESPACE"
+    )]
+    own_namespace: String,
     /// Name of this replica; unique among them.
     #[arg(long, env = "POD_NAME", value_name = "NAME")]
     identity: Option<String>,
     /// Act at once, without a Lease. Only where no other replica can be running.
     #[arg(long)]
     no_leader_election: bool,
+    #[command(flatten)]
+    webhook: WebhookArgs,
+    #[command(flatten)]
+    proxmox: Proxmox,
+}
+
+/// Conversion and admission of Cluster API objects.
+#[derive(Args)]
+#[command(next_help_heading = "Webhooks")]
+struct WebhookArgs {
+    /// Serve conversion and admission webhooks here. Without it only the stored versions of our kinds can be used.
+    #[arg(long, value_name = "ADDR")]
+    webhook_listen: Option<SocketAddr>,
+    /// Service through which the API server reaches them, in our own namespace; also the name of the
+    /// ValidatingWebhookConfiguration. Without it the API server is told the address listened on.
+    #[arg(long, value_name = "NAME", requires = "webhook_listen")]
+    webhook_service: Option<String>,
+}
+
+/// Proxmox VE for ProxmoxClusters that name no credentials.
+#[expect(
+    clippy::struct_field_names,
+    reason = "the fields are flags, whose names users of other providers know"
+)]
+#[derive(Args)]
+#[command(next_help_heading = "Default Proxmox VE of Cluster API")]
+struct Proxmox {
+    /// Address of the Proxmox VE; several, separated by commas, stand in for each other.
+    #[arg(long, env = "PROXMOX_URL", value_name = "URL")]
+    proxmox_url: Option<String>,
+    /// Name of its API token, `user@realm!name`.
+    #[arg(long, env = "PROXMOX_TOKEN", value_name = "TOKEN")]
+    proxmox_token: Option<String>,
+    /// Secret of the API token.
+    #[arg(
+        long,
+        env = "PROXMOX_SECRET",
+        value_name = "SECRET",
+        hide_env_values = true
+    )]
+    proxmox_secret: Option<String>,
+    /// Believe any certificate. For trials only.
+    #[arg(long, env = "PROXMOX_INSECURE", value_parser = FalseyValueParser::new())]
+    proxmox_insecure: bool,
+    /// PEM file of the authority that signed its certificate.
+    #[arg(long, env = "PROXMOX_ROOT_CERT_FILE", value_name = "FILE")]
+    proxmox_root_cert_file: Option<PathBuf>,
+}
+
+impl Proxmox {
+    fn credentials(&self) -> Result<Option<GlobalCredentials>> {
+        // An empty variable is one that was not set: manifests with placeholders leave those.
+        let said = |value: &Option<String>| value.clone().filter(|text| !text.is_empty());
+        let given = (
+            said(&self.proxmox_url),
+            said(&self.proxmox_token),
+            said(&self.proxmox_secret),
+        );
+        let (url, token, secret) = match given {
+            (None, None, None) => return Ok(None),
+            (Some(url), Some(token), Some(secret)) => (url, token, secret),
+            _ => bail!("set all of PROXMOX_URL, PROXMOX_TOKEN and PROXMOX_SECRET, or none"),
+        };
+        let file = self.proxmox_root_cert_file.as_ref();
+        let root_ca = file
+            .filter(|path| !path.as_os_str().is_empty())
+            .map(|path| {
+                std::fs::read_to_string(path)
+                    .with_context(|| format!("cannot read {}", path.display()))
+            });
+        Ok(Some(GlobalCredentials {
+            url,
+            token,
+            secret,
+            insecure: self.proxmox_insecure,
+            root_ca: root_ca.transpose()?,
+        }))
+    }
 }
 
 impl Operator {
@@ -56,7 +150,8 @@ impl Operator {
         let metrics = controllers::Metrics::register(&mut registry);
         let leader: Gauge<i64, std::sync::atomic::AtomicI64> = Gauge::default();
         registry.register("oxmox_leader", "Whether this replica acts", leader.clone());
-        let ready = Arc::new(AtomicBool::new(false));
+        let ready = Ready::default();
+        let webhook = self.serve_webhooks(&client, &ready, &stop).await?;
         let listener = tokio::net::TcpListener::bind(self.listen)
             .await
             .with_context(|| format!("cannot listen on {}", self.listen))?;
@@ -65,7 +160,7 @@ impl Operator {
                 .with_graceful_shutdown(stop.clone().cancelled_owned())
                 .into_future(),
         );
-        tokio::spawn(watch_readiness(client.clone(), ready, stop.clone()));
+        tokio::spawn(watch_readiness(client.clone(), ready.api, stop.clone()));
         tokio::spawn({
             let stop = stop.clone();
             async move {
@@ -76,6 +171,9 @@ impl Operator {
         });
         let options = Options {
             metrics,
+            capi_credentials: self.proxmox.credentials()?,
+            namespace: self.namespace.clone(),
+            watch_filter: self.watch_filter.clone(),
             ..Options::default()
         };
         if self.no_leader_election {
@@ -86,7 +184,39 @@ impl Operator {
         }
         stop.cancel();
         let _ = web.await;
+        drop(webhook);
         Ok(ExitCode::SUCCESS)
+    }
+
+    /// Listens for the API server's questions, if asked to, and keeps the certificate.
+    async fn serve_webhooks(
+        &self,
+        client: &Client,
+        ready: &Ready,
+        stop: &CancellationToken,
+    ) -> Result<Option<Webhook>> {
+        let Some(listen) = self.webhook.webhook_listen else {
+            ready.webhook.store(true, Ordering::Relaxed);
+            return Ok(None);
+        };
+        let webhook = Webhook::listen(listen).await?;
+        let published = match &self.webhook.webhook_service {
+            Some(name) => Published::Service {
+                namespace: self.own_namespace.clone(),
+                name: name.clone(),
+            },
+            None => Published::Address(webhook.address()),
+        };
+        let keeper = Keeper {
+            client: client.clone(),
+            clock: Clock::system(),
+            namespace: self.own_namespace.clone(),
+            published,
+            certificate: webhook.certificate(),
+            ready: ready.webhook.clone(),
+        };
+        tokio::spawn(keeper.run(stop.clone()));
+        Ok(Some(webhook))
     }
 
     async fn campaign(
@@ -100,7 +230,7 @@ impl Operator {
             .identity
             .unwrap_or_else(|| format!("oxmox-{}", uuid::Uuid::new_v4()));
         let (say, leading) = watch::channel(false);
-        let election = Election::new(self.namespace, "oxmox", identity);
+        let election = Election::new(self.own_namespace, "oxmox", identity);
         // The Lease is given back only after the work has stopped, so the election has a stop of its own.
         let retire = CancellationToken::new();
         let campaign =
@@ -133,6 +263,15 @@ impl Drop for Leading {
     }
 }
 
+/// What must be so before a replica is ready.
+#[derive(Clone, Default)]
+struct Ready {
+    /// The API server answers.
+    api: Arc<AtomicBool>,
+    /// Webhooks can be served, or need not be.
+    webhook: Arc<AtomicBool>,
+}
+
 /// Ready is who reaches the API server.
 async fn watch_readiness(client: Client, ready: Arc<AtomicBool>, stop: CancellationToken) {
     loop {
@@ -146,20 +285,20 @@ async fn watch_readiness(client: Client, ready: Arc<AtomicBool>, stop: Cancellat
     }
 }
 
-fn routes(registry: Arc<Registry>, ready: Arc<AtomicBool>) -> Router {
+fn routes(registry: Arc<Registry>, ready: Ready) -> Router {
     Router::new()
         .route("/healthz", get(|| async { "ok\n" }))
         .route(
             "/readyz",
             get(move || async move {
-                if ready.load(Ordering::Relaxed) {
-                    (StatusCode::OK, "ok\n")
+                let problem = if !ready.api.load(Ordering::Relaxed) {
+                    "the API server does not answer\n"
+                } else if !ready.webhook.load(Ordering::Relaxed) {
+                    "there is no certificate for webhooks yet\n"
                 } else {
-                    (
-                        StatusCode::SERVICE_UNAVAILABLE,
-                        "the API server does not answer\n",
-                    )
-                }
+                    return (StatusCode::OK, "ok\n");
+                };
+                (StatusCode::SERVICE_UNAVAILABLE, problem)
             }),
         )
         .route(

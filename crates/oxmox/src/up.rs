@@ -19,6 +19,8 @@ use tokio_util::sync::CancellationToken;
 use crate::output;
 use crate::signals::interrupted;
 use crate::webhook::Webhook;
+use crate::webhook::certificates::Bundle;
+use crate::webhook::keeper::Published;
 
 /// Runs Oxmox on this machine alone: an API server that kubectl understands, and all controllers.
 ///
@@ -102,10 +104,15 @@ impl Up {
         ));
 
         let client = Client::new(server.service(), "default");
-        let webhook = Webhook::start(SocketAddr::from(([127, 0, 0, 1], 0))).await?;
-        apply::definitions(&client, &webhook.client_config())
+        let webhook = Webhook::listen(SocketAddr::from(([127, 0, 0, 1], 0))).await?;
+        let published = Published::Address(webhook.address());
+        let bundle = Bundle::renewed(None, &published.names(), controllers::Clock::system().now())?
+            .context("there was no certificate, so one was made")?;
+        webhook.certificate().set(&bundle)?;
+        apply::definitions(&client, &published.conversion(&bundle))
             .await
             .context("cannot install Oxmox's kinds")?;
+        apply::admission(&client, &published.admission(&bundle)).await?;
         let stop = CancellationToken::new();
         let controllers = tokio::spawn(controllers::run(
             client.clone(),

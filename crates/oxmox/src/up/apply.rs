@@ -1,6 +1,7 @@
 //! Puts objects into the API server, as `kubectl apply` would.
 
 use anyhow::{Context as _, Result, bail};
+use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     CustomResourceDefinition, WebhookClientConfig,
 };
@@ -28,6 +29,22 @@ pub(super) async fn definitions(client: &Client, conversion: &WebhookClientConfi
         let served = conditions::is_crd_established();
         await_condition(api.clone(), &crd.name_any(), served).await?;
     }
+    Ok(())
+}
+
+/// Has the API server ask before it stores an object.
+pub(super) async fn admission(
+    client: &Client,
+    configuration: &ValidatingWebhookConfiguration,
+) -> Result<()> {
+    let api: Api<ValidatingWebhookConfiguration> = Api::all(client.clone());
+    api.patch(
+        &configuration.name_any(),
+        &params(),
+        &Patch::Apply(configuration),
+    )
+    .await
+    .context("the API server refused the admission webhook")?;
     Ok(())
 }
 

@@ -1,5 +1,10 @@
 //! What is admitted, what is warned of, what is refused and in which words.
 
+#![expect(
+    clippy::needless_pass_by_value,
+    reason = "specs are written where they are used, and `json!` makes them values"
+)]
+
 use serde_json::{Value, json};
 
 use super::*;
