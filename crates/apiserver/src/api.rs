@@ -5,6 +5,7 @@
 //! same road: decode, prune and default, admission, validation, field ownership, commit with a
 //! precondition.
 
+mod admission;
 pub(crate) mod context;
 mod convert;
 mod crds;
@@ -28,7 +29,10 @@ mod typed;
 mod update;
 mod watch;
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::{
+    net::SocketAddr,
+    sync::{Arc, Mutex, PoisonError},
+};
 
 pub(crate) use self::{
     crds::{CLEANUP, CRDS},
@@ -41,6 +45,7 @@ use rand::{RngExt as _, SeedableRng as _, rngs::StdRng};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
+    admission as admission_hooks,
     auth::{
         rbac,
         tokens::{Signer, StaticTokens},
@@ -49,6 +54,7 @@ use crate::{
     metrics::Metrics,
     registry::{Kinds, Registry},
     store::Store,
+    webhook,
 };
 
 /// The server's parts, shared by all requests.
@@ -60,8 +66,13 @@ pub(crate) struct Api {
     pub(crate) signer: Signer,
     pub(crate) tokens: StaticTokens,
     pub(crate) policies: rbac::Cache,
+    hooks: admission_hooks::Cache,
+    /// Carries reviews to webhooks.
+    webhooks: webhook::Transport,
     /// The certificate authority that clients in the cluster shall trust.
     pub(crate) root_ca: Option<String>,
+    /// Where clients find the server, if it listens.
+    address: Option<SocketAddr>,
     pub(crate) metrics: Arc<Metrics>,
     openapi: discovery::openapi::Cache,
     /// Ends watches and background work.
@@ -76,6 +87,8 @@ pub(crate) struct Parts {
     pub(crate) signer: Signer,
     pub(crate) tokens: StaticTokens,
     pub(crate) root_ca: Option<String>,
+    pub(crate) address: Option<SocketAddr>,
+    pub(crate) webhooks: webhook::Transport,
 }
 
 impl Api {
@@ -88,7 +101,10 @@ impl Api {
             signer: parts.signer,
             tokens: parts.tokens,
             policies: rbac::Cache::default(),
+            hooks: admission_hooks::Cache::default(),
+            webhooks: parts.webhooks,
             root_ca: parts.root_ca,
+            address: parts.address,
             metrics: Arc::new(Metrics::new()),
             openapi: discovery::openapi::Cache::default(),
             stop: CancellationToken::new(),
@@ -116,10 +132,5 @@ impl Api {
         (0..5)
             .map(|_| char::from(LETTERS[random.random_range(0..LETTERS.len())]))
             .collect()
-    }
-
-    pub(crate) fn random_bytes<const N: usize>(&self) -> [u8; N] {
-        let mut random = self.random.lock().unwrap_or_else(PoisonError::into_inner);
-        random.random()
     }
 }

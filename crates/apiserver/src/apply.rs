@@ -244,10 +244,36 @@ fn prune(shape: Shape<'_>, merged: &Value, managed: &Managed, last: &FieldSet) -
     walk::remove(shape, merged, &gone.intersection(&named(last)))
 }
 
+/// A change as it looks in another version, in which some managers own fields.
+#[derive(Debug, Clone)]
+pub struct Elsewhere<'a> {
+    /// The version, such as `apps/v1`.
+    pub version: &'a str,
+    /// The object before the change, in that version.
+    pub old: Value,
+    /// The object after the change, in that version.
+    pub new: Value,
+    /// The shape of that version.
+    pub shape: Shape<'a>,
+}
+
 /// Records in `new` who owns what after a create (`old` is none) or an update of any kind.
 ///
 /// Call it on the object that is going to be stored.
 pub fn track_update(old: Option<&Value>, new: &mut Value, shape: Shape<'_>, stamp: &Stamp<'_>) {
+    track_versions(old, new, shape, stamp, &[]);
+}
+
+/// The same for a kind whose versions name fields differently.
+///
+/// Owners lose what changed in the version in which they own it; `elsewhere` says what that is.
+pub fn track_versions(
+    old: Option<&Value>,
+    new: &mut Value,
+    shape: Shape<'_>,
+    stamp: &Stamp<'_>,
+    elsewhere: &[Elsewhere<'_>],
+) {
     let sent = new.pointer("/metadata/managedFields").cloned();
     let live = old.and_then(|old| old.pointer("/metadata/managedFields"));
     let from_live = || Managed::decode(live).unwrap_or_default();
@@ -271,8 +297,22 @@ pub fn track_update(old: Option<&Value>, new: &mut Value, shape: Shape<'_>, stam
     let mut removed = comparison.removed;
     stamp.keep_writable(&mut changed);
     stamp.keep_writable(&mut removed);
+    let others: Vec<(&str, FieldSet)> = elsewhere
+        .iter()
+        .map(|other| {
+            let (before, after) = (without_record(&other.old), without_record(&other.new));
+            let comparison = compared(other.shape, &before, &after);
+            let mut touched = comparison.modified.union(&comparison.added);
+            touched = touched.union(&comparison.removed);
+            stamp.keep_writable(&mut touched);
+            (other.version, touched)
+        })
+        .collect();
     for owned in managed.0.values_mut() {
-        owned.set = owned.set.difference(&changed).difference(&removed);
+        owned.set = match others.iter().find(|(version, _)| *version == owned.version) {
+            Some((_, touched)) => owned.set.difference(touched),
+            None => owned.set.difference(&changed).difference(&removed),
+        };
     }
     managed.drop_empty();
     let mine = changed.difference(&identity());

@@ -149,6 +149,12 @@ fn write_string(text: &str, out: &mut String) {
     }
 }
 
+/// Strings as `%q` prints a slice of them: quoted, between brackets, a space apart.
+pub(crate) fn quoted_list(texts: &[impl AsRef<str>]) -> String {
+    let quoted: Vec<String> = texts.iter().map(|text| quote(text.as_ref())).collect();
+    format!("[{}]", quoted.join(" "))
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;

@@ -6,6 +6,7 @@
 //! - [`store`]: the ordered history of all objects, durable, with compaction;
 //! - [`registry`]: which kinds exist, built in or defined by CRDs;
 //! - [`api`]: the handlers, one set for all kinds;
+//! - [`admission`] and [`webhook`]: whom else is asked before an object is written or shown;
 //! - [`auth`]: who asks and what they may do;
 //! - [`housekeeping`]: what a cluster does by itself, such as garbage collection;
 //! - [`service`]: all of that as a `tower::Service`, for kube-rs in process or behind a listener;
@@ -18,12 +19,7 @@
 //! # }
 //! ```
 
-#![expect(
-    dead_code,
-    clippy::unused_async,
-    reason = "parts of the server are wired up one after the other"
-)]
-
+mod admission;
 mod api;
 pub mod apply;
 mod auth;
@@ -49,6 +45,7 @@ pub mod shape;
 mod status;
 mod store;
 pub mod table;
+pub mod webhook;
 
 pub use auth::User;
 pub use clock::Clock;

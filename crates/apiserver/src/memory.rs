@@ -15,6 +15,7 @@ use crate::{
     housekeeping::Housekeeper,
     service::ApiService,
     store::{Keep, Store},
+    webhook,
 };
 
 /// An API server that lives in memory and repeats itself exactly for the same seed and requests.
@@ -38,6 +39,11 @@ impl InMemory {
 
     /// A server with a given clock, and a seed for uids and generated names.
     pub fn with(clock: Clock, seed: u64) -> Self {
+        Self::with_webhooks(clock, seed, webhook::https())
+    }
+
+    /// The same, with webhooks reached through `transport` instead of over sockets.
+    pub fn with_webhooks(clock: Clock, seed: u64, transport: webhook::Transport) -> Self {
         let key = Signer::generate().expect("the system gives random numbers");
         let api = Api::new(Parts {
             store: Store::in_memory(Keep::default()),
@@ -46,6 +52,8 @@ impl InMemory {
             signer: Signer::new(&key).expect("the key was just made"),
             tokens: StaticTokens::new(),
             root_ca: None,
+            address: None,
+            webhooks: transport,
         });
         // A store in memory never waits, so neither does this.
         bootstrap::run(&api)

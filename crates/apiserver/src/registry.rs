@@ -261,16 +261,6 @@ impl Kinds {
             .find(|r| &*r.storage == storage && r.api_version() == r.storage_version)
             .cloned()
     }
-
-    /// The served resource of another version of the same objects.
-    pub(crate) fn version_of(
-        &self,
-        resource: &Resource,
-        api_version: &str,
-    ) -> Option<Arc<Resource>> {
-        let (group, version) = object::group_version(api_version);
-        self.find(group, version, &resource.plural)
-    }
 }
 
 /// Kubernetes' order of versions: `v2` before `v1` before `v1beta2` before `v1alpha1`, then by name.

@@ -14,7 +14,7 @@
 //! [`Schema`] is compiled once per CRD version and shared. Errors are [`FieldError`]s, whose texts
 //! are those of Kubernetes, since people and tools match on them.
 
-mod cel;
+pub(crate) mod cel;
 mod check;
 mod compile;
 mod default;

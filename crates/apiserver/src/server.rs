@@ -24,6 +24,7 @@ use crate::{
     housekeeping::Housekeeper,
     service::ApiService,
     store::{self, Keep, Store},
+    webhook,
 };
 
 /// Where a server keeps its data and where it listens.
@@ -139,6 +140,8 @@ impl Server {
             signer,
             tokens,
             root_ca: Some(pki.ca_pem.clone()),
+            address: Some(address),
+            webhooks: webhook::https(),
         });
         bootstrap::run(&api)
             .await

@@ -149,7 +149,11 @@ impl ApiService {
             .keys()
             .any(|k| k.as_str().starts_with("impersonate-"))
         {
-            Arc::new(self.api.impersonate(User::clone(&user), &parts.headers)?)
+            let action = action_of(target);
+            Arc::new(
+                self.api
+                    .impersonate(User::clone(&user), &parts.headers, action.as_ref())?,
+            )
         } else {
             user
         };
@@ -158,7 +162,7 @@ impl ApiService {
     }
 
     fn authorize(&self, user: &User, target: &Target) -> ApiResult<()> {
-        let Some(resource) = &target.resource else {
+        let (Some(resource), Some(action)) = (&target.resource, action_of(target)) else {
             let verb = target.verb.as_str();
             if self.api.authorize_path(user, verb, &target.path).allowed {
                 return Ok(());
@@ -174,24 +178,6 @@ impl ApiService {
             };
             return Err(Status::forbidden(nobody, &why));
         };
-        // A namespace is its own namespace, so that a role in it can grant reading it.
-        let namespace = if resource.plural == "namespaces" && resource.group.is_empty() {
-            &resource.name
-        } else {
-            &resource.namespace
-        };
-        let action = Action {
-            verb: target.verb.as_str(),
-            namespace,
-            group: &resource.group,
-            resource: &resource.plural,
-            subresource: &resource.subresource,
-            name: if resource.name.is_empty() {
-                &target.pinned
-            } else {
-                &resource.name
-            },
-        };
         if self.api.authorize(user, &action).allowed {
             return Ok(());
         }
@@ -202,4 +188,27 @@ impl ApiService {
         };
         Err(Status::forbidden(about, &Api::denial(user, &action)))
     }
+}
+
+/// What a request for a resource wants to do.
+fn action_of(target: &Target) -> Option<Action<'_>> {
+    let resource = target.resource.as_ref()?;
+    // A namespace is its own namespace, so that a role in it can grant reading it.
+    let namespace = if resource.plural == "namespaces" && resource.group.is_empty() {
+        &resource.name
+    } else {
+        &resource.namespace
+    };
+    Some(Action {
+        verb: target.verb.as_str(),
+        namespace,
+        group: &resource.group,
+        resource: &resource.plural,
+        subresource: &resource.subresource,
+        name: if resource.name.is_empty() {
+            &target.pinned
+        } else {
+            &resource.name
+        },
+    })
 }

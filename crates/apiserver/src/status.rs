@@ -3,6 +3,8 @@
 //! Clients branch on `code` and `reason` and people read `message`, so the constructors here reproduce
 //! kube-apiserver's wording exactly.
 
+use std::borrow::Cow;
+
 use bytes::Bytes;
 use http::StatusCode;
 use serde_json::{Map, Value, json};
@@ -14,7 +16,7 @@ pub struct Status {
     /// The HTTP status code.
     pub code: StatusCode,
     /// The machine-readable reason.
-    pub reason: &'static str,
+    pub reason: Cow<'static, str>,
     /// The human-readable message.
     pub message: String,
     details: Box<Details>,
@@ -77,10 +79,14 @@ fn qualified(resource: &str, group: &str) -> String {
 pub(crate) type Result<T, E = Status> = std::result::Result<T, E>;
 
 impl Status {
-    fn of(code: StatusCode, reason: &'static str, message: impl Into<String>) -> Self {
+    fn of(
+        code: StatusCode,
+        reason: impl Into<Cow<'static, str>>,
+        message: impl Into<String>,
+    ) -> Self {
         Self {
             code,
-            reason,
+            reason: reason.into(),
             message: message.into(),
             details: Box::default(),
         }
@@ -318,10 +324,39 @@ impl Status {
         status
     }
 
-    /// A failure told by somebody else (an admission webhook), with its own code and reason.
+    /// A failure with a code of its own.
     pub(crate) fn foreign(code: u16, reason: &'static str, message: String) -> Self {
         let code = StatusCode::from_u16(code).unwrap_or(StatusCode::BAD_REQUEST);
         Self::of(code, reason, message)
+    }
+
+    /// The failure that a webhook's `status` tells, under a message of ours.
+    pub(crate) fn foreign_of(told: &Value, message: String) -> Self {
+        let text = |value: &Value, name: &str| value[name].as_str().unwrap_or_default().to_owned();
+        let code = told["code"].as_u64().and_then(|c| u16::try_from(c).ok());
+        // A refusal never looks like a success.
+        let code = code
+            .filter(|code| *code >= 400)
+            .and_then(|code| StatusCode::from_u16(code).ok())
+            .unwrap_or(StatusCode::BAD_REQUEST);
+        let mut status = Self::of(code, text(told, "reason"), message);
+        let details = &told["details"];
+        let causes = details["causes"].as_array().into_iter().flatten();
+        *status.details = Details {
+            name: text(details, "name"),
+            group: text(details, "group"),
+            kind: text(details, "kind"),
+            uid: text(details, "uid"),
+            causes: causes
+                .map(|c| Cause::new(text(c, "reason"), text(c, "field"), text(c, "message")))
+                .collect(),
+            retry_after: details["retryAfterSeconds"]
+                .as_u64()
+                .and_then(|seconds| u32::try_from(seconds).ok())
+                .unwrap_or(0),
+            shown: details.is_object(),
+        };
+        status
     }
 
     pub(crate) fn with_causes(mut self, causes: Vec<Cause>) -> Self {

@@ -215,6 +215,11 @@ impl Store {
         found.unwrap_or_else(|| self.inner.write().subscribe(resource))
     }
 
+    /// The revision of the last change of this resource since the store was opened; zero when there was none.
+    pub(crate) fn changed(&self, resource: &str) -> u64 {
+        self.inner.read().changed(resource)
+    }
+
     /// How many objects each resource has.
     pub(crate) fn counts(&self) -> Vec<(Arc<str>, usize)> {
         self.inner.read().counts()

@@ -143,14 +143,9 @@ impl Context {
         if values.iter().all(|value| *value == "All") {
             return Ok(!values.is_empty());
         }
-        let list = serde_json::json!(values);
-        Err(invalid_options(
+        Err(unknown_dry_run(
             self.options_kind(),
-            Cause::new(
-                "FieldValueNotSupported",
-                "dryRun",
-                format!("Unsupported value: {list}: supported values: \"All\""),
-            ),
+            &serde_json::json!(values),
         ))
     }
 
@@ -161,7 +156,7 @@ impl Context {
             "Strict" => Ok(FieldValidation::Strict),
             other => Err(invalid_options(
                 self.options_kind(),
-                Cause::unsupported("fieldValidation", other, &["Ignore", "Strict", "Warn"]),
+                Cause::unsupported("fieldValidation", other, &["", "Ignore", "Strict", "Warn"]),
             )),
         }
     }
@@ -174,6 +169,18 @@ impl Context {
             _ => "DeleteOptions",
         }
     }
+}
+
+/// A `dryRun` that is not `["All"]`.
+pub(crate) fn unknown_dry_run(kind: &str, given: &serde_json::Value) -> Status {
+    invalid_options(
+        kind,
+        Cause::new(
+            "FieldValueNotSupported",
+            "dryRun",
+            format!("Unsupported value: {given}: supported values: \"All\""),
+        ),
+    )
 }
 
 /// A bad query parameter, as Kubernetes reports it.

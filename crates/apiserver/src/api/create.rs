@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::{
-    Api,
+    Api, admission,
     context::Context,
     decode,
     dispatch::Answer,
@@ -15,6 +15,7 @@ use super::{
     update::By,
 };
 use crate::{
+    admission::{Attributes, Operation},
     object,
     registry::Resource,
     status::{Cause, Result, Status},
@@ -64,17 +65,16 @@ impl Api {
         if let Some(managed) = managed {
             object::set_meta(&mut object, "managedFields", managed);
         }
-        if resource.has_status()
-            && let Some(map) = object.as_object_mut()
-        {
-            map.remove("status");
-            if let Some(kind) = resource.built_in() {
-                // Shows the zero values that the status of this kind always has.
-                map.insert("status".into(), Value::Object(serde_json::Map::new()));
-                kind.default(&mut object);
-            }
-        }
+        reset_status(resource, &mut object);
         strategy::complete(resource, &mut object);
+        if by == By::Update {
+            self.track(context, resource, (None, &mut object), "")
+                .await?;
+        }
+        if self.has_mutating_webhooks(resource) {
+            self.mutate_new(context, resource, namespace, &mut object)
+                .await?;
+        }
 
         let generate = object::meta(&object, "generateName").to_owned();
         let generated = object::name(&object).is_empty() && !generate.is_empty();
@@ -85,7 +85,7 @@ impl Api {
                 strategy::complete(resource, &mut object);
             }
             let mut object = object.clone();
-            self.admit_new(context, resource, &mut object, by).await?;
+            self.admit_new(context, resource, &mut object).await?;
             let name = object::name(&object).to_owned();
             let key = resource.key(namespace, &name);
             if dry_run {
@@ -94,9 +94,7 @@ impl Api {
                 }
                 return Ok(object);
             }
-            let stored = self
-                .convert(resource, object, &resource.storage_version)
-                .await?;
+            let stored = self.to_storage(resource, object).await?;
             let write = Write {
                 resource: Arc::clone(&resource.storage),
                 key,
@@ -126,7 +124,6 @@ impl Api {
         context: &Context,
         resource: &Arc<Resource>,
         object: &mut Value,
-        by: By,
     ) -> Result<()> {
         if object::name(object).is_empty() {
             return Err(Status::invalid(
@@ -139,9 +136,6 @@ impl Api {
                 )],
             ));
         }
-        if by == By::Update {
-            self.track(context, resource, (None, object), "");
-        }
         strategy::prepare_new(resource, object);
         let causes = typed::validate(resource, object, None, "");
         if !causes.is_empty() {
@@ -153,6 +147,94 @@ impl Api {
                 causes,
             ));
         }
-        self.check_escalation(context, resource, None, object)
+        self.check_escalation(context, resource, None, object)?;
+        if self.has_validating_webhooks(resource) {
+            let attributes = new_attributes(context, resource, object)?;
+            self.ask_validating(context, &attributes).await?;
+        }
+        Ok(())
     }
+
+    /// Lets mutating webhooks change a new object, which has not yet what the server decides.
+    async fn mutate_new(
+        self: &Arc<Self>,
+        context: &Context,
+        resource: &Arc<Resource>,
+        namespace: &str,
+        object: &mut Value,
+    ) -> Result<()> {
+        const DECIDED: [&str; 3] = ["uid", "creationTimestamp", "generation"];
+        let mut shown = object.clone();
+        for field in DECIDED {
+            object::take_meta(&mut shown, field);
+        }
+        let (name, generated) = (object::name(object), object::meta(object, "generateName"));
+        let (name, generated) = (name.to_owned(), generated.to_owned());
+        let mut attributes = new_attributes(context, resource, &shown)?;
+        if !self.mutate(context, &mut attributes).await? {
+            return Ok(());
+        }
+        let Some(mut changed) = attributes.object else {
+            return Ok(());
+        };
+        for field in DECIDED {
+            match object["metadata"].get(field) {
+                Some(value) => object::set_meta(&mut changed, field, value.clone()),
+                None => drop(object::take_meta(&mut changed, field)),
+            }
+        }
+        object::take_meta(&mut changed, "resourceVersion");
+        meta::place_new(resource, namespace, &mut changed)?;
+        if object::name(&changed) != name && generated.is_empty() {
+            return Err(Status::bad_request(format!(
+                "the name of the object ({}) does not match the name on the URL ({name})",
+                object::name(&changed)
+            )));
+        }
+        reset_status(resource, &mut changed);
+        strategy::complete(resource, &mut changed);
+        *object = changed;
+        Ok(())
+    }
+}
+
+/// A new object has the status that the server gives it, whatever its writer thinks.
+fn reset_status(resource: &Resource, object: &mut Value) {
+    if resource.has_status()
+        && let Some(map) = object.as_object_mut()
+    {
+        map.remove("status");
+        if let Some(kind) = resource.built_in() {
+            // Shows the zero values that the status of this kind always has.
+            map.insert("status".into(), Value::Object(serde_json::Map::new()));
+            kind.default(object);
+        }
+    }
+}
+
+/// A creation as webhooks see it.
+fn new_attributes<'a>(
+    context: &'a Context,
+    resource: &'a Arc<Resource>,
+    object: &'a Value,
+) -> Result<Attributes<'a>> {
+    let is_namespace = resource.is("", "namespaces");
+    let name = object::name(object);
+    Ok(Attributes {
+        operation: Operation::Create,
+        resource,
+        subresource: "",
+        body: None,
+        namespace: if is_namespace {
+            name
+        } else {
+            object::namespace(object)
+        },
+        name,
+        user: &context.user,
+        options: admission::options(context, Operation::Create),
+        dry_run: context.dry_run()?,
+        object: Some(object.clone()),
+        old: None,
+    })
 }

@@ -1,11 +1,17 @@
 //! Request bodies into JSON values.
 
+mod duplicates;
+
 use std::fmt::Write as _;
 
 use serde_json::Value;
 
 use super::context::{Context, FieldValidation};
-use crate::status::{Result, Status};
+use crate::{
+    object,
+    registry::text,
+    status::{Result, Status},
+};
 
 const OFFERED: &[&str] = &[
     "application/json",
@@ -81,7 +87,7 @@ fn must_be_object(kind: &str, value: &Value, body: &[u8]) -> Result<()> {
 
 fn json(context: &Context, kind: &str) -> Result<Value> {
     let bytes = &context.body;
-    let mut value: Value = serde_json::from_slice(bytes).map_err(|error| {
+    let (mut value, duplicates) = duplicates::parse(bytes).map_err(|error| {
         let why = if error.is_eof() {
             "unexpected end of JSON input".to_owned()
         } else {
@@ -94,10 +100,8 @@ fn json(context: &Context, kind: &str) -> Result<Value> {
         value = Value::Object(serde_json::Map::new());
     }
     let validation = context.field_validation()?;
-    if validation != FieldValidation::Ignore {
-        let duplicates = duplicates::find(bytes);
-        report(context, validation, duplicates)?;
-    }
+    let (_, version) = object::group_version(text(&value, "apiVersion"));
+    report(context, validation, (kind, version), duplicates)?;
     Ok(value)
 }
 
@@ -111,10 +115,11 @@ fn yaml(context: &Context, kind: &str) -> Result<Value> {
     Ok(value)
 }
 
-/// Refuses or warns about faults of fields, such as `unknown field "spec.x"`.
+/// Refuses or warns about faults of fields, such as `unknown field "spec.x"`, in a body of a kind.
 pub(crate) fn report(
     context: &Context,
     validation: FieldValidation,
+    (kind, version): (&str, &str),
     faults: Vec<String>,
 ) -> Result<()> {
     match validation {
@@ -127,119 +132,8 @@ pub(crate) fn report(
         }
         FieldValidation::Strict if faults.is_empty() => Ok(()),
         FieldValidation::Strict => Err(Status::bad_request(format!(
-            "strict decoding error: {}",
+            "{kind} in version \"{version}\" cannot be handled as a {kind}: strict decoding error: {}",
             faults.join(", ")
         ))),
-    }
-}
-
-/// Finding keys that appear twice in one JSON object; a parsed value no longer shows them.
-mod duplicates {
-    use std::{cell::RefCell, collections::BTreeSet, fmt};
-
-    use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
-
-    /// `duplicate field "a.b"` for each duplicate.
-    pub(super) fn find(bytes: &[u8]) -> Vec<String> {
-        let found = RefCell::new(Vec::new());
-        let mut deserializer = serde_json::Deserializer::from_slice(bytes);
-        let walk = Walk {
-            path: String::new(),
-            found: &found,
-        };
-        // The body has been parsed once already; a failure here adds nothing.
-        let _ = walk.deserialize(&mut deserializer);
-        found.into_inner()
-    }
-
-    struct Walk<'a> {
-        path: String,
-        found: &'a RefCell<Vec<String>>,
-    }
-
-    impl<'de> DeserializeSeed<'de> for Walk<'_> {
-        type Value = ();
-
-        fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
-            deserializer.deserialize_any(self)
-        }
-    }
-
-    impl<'de> Visitor<'de> for Walk<'_> {
-        type Value = ();
-
-        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            f.write_str("any JSON value")
-        }
-
-        fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
-            let mut seen = BTreeSet::new();
-            while let Some(key) = map.next_key::<String>()? {
-                let path = if self.path.is_empty() {
-                    key.clone()
-                } else {
-                    format!("{}.{key}", self.path)
-                };
-                if !seen.insert(key) {
-                    self.found
-                        .borrow_mut()
-                        .push(format!("duplicate field \"{path}\""));
-                }
-                map.next_value_seed(Walk {
-                    path,
-                    found: self.found,
-                })?;
-            }
-            Ok(())
-        }
-
-        fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<(), A::Error> {
-            let mut index = 0;
-            while seq
-                .next_element_seed(Walk {
-                    path: format!("{}[{index}]", self.path),
-                    found: self.found,
-                })?
-                .is_some()
-            {
-                index += 1;
-            }
-            Ok(())
-        }
-
-        fn visit_bool<E>(self, _: bool) -> Result<(), E> {
-            Ok(())
-        }
-
-        fn visit_i64<E>(self, _: i64) -> Result<(), E> {
-            Ok(())
-        }
-
-        fn visit_u64<E>(self, _: u64) -> Result<(), E> {
-            Ok(())
-        }
-
-        fn visit_f64<E>(self, _: f64) -> Result<(), E> {
-            Ok(())
-        }
-
-        fn visit_str<E>(self, _: &str) -> Result<(), E> {
-            Ok(())
-        }
-
-        fn visit_unit<E>(self) -> Result<(), E> {
-            Ok(())
-        }
-    }
-
-    #[cfg(test)]
-    mod tests {
-        #[test]
-        fn duplicates_are_named_with_their_path() {
-            assert_eq!(
-                super::find(br#"{"a":{"b":1,"b":2},"c":[{"d":1,"d":null}]}"#),
-                [r#"duplicate field "a.b""#, r#"duplicate field "c[0].d""#]
-            );
-        }
     }
 }

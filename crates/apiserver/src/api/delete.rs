@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::{
     Api,
-    context::{Context, invalid_options},
+    context::{Context, invalid_options, unknown_dry_run},
     decode,
     dispatch::Answer,
     list::Selection,
@@ -14,8 +14,10 @@ use super::{
     render::Renderer,
 };
 use crate::{
+    admission::{Attributes, Operation},
     clock, object,
     registry::{Resource, text},
+    request::Verb,
     status::{Cause, Result, Status},
     store::{self, Encoded, Entry, Expect, Op, Write},
 };
@@ -32,6 +34,8 @@ pub(crate) struct Options {
     pub(crate) uid: Option<String>,
     pub(crate) resource_version: Option<String>,
     pub(crate) dry_run: bool,
+    /// Part of an eviction, which webhooks have been asked about.
+    pub(crate) evicts: bool,
 }
 
 /// What happens to an object's dependents.
@@ -98,11 +102,7 @@ impl Options {
         }
         let dry_run = match body["dryRun"].as_array() {
             Some(list) if list.iter().any(|v| v != "All") => {
-                let bad = list.iter().find(|v| *v != "All").and_then(Value::as_str);
-                return Err(invalid_options(
-                    "DeleteOptions",
-                    Cause::unsupported("dryRun", bad.unwrap_or_default(), &["All"]),
-                ));
+                return Err(unknown_dry_run("DeleteOptions", &body["dryRun"]));
             }
             Some(list) => !list.is_empty(),
             None => context.dry_run()?,
@@ -119,7 +119,38 @@ impl Options {
                 .as_str()
                 .map(str::to_owned),
             dry_run,
+            evicts: false,
         })
+    }
+
+    /// As webhooks are shown them.
+    fn to_value(&self) -> Value {
+        let mut options = json!({"kind": "DeleteOptions", "apiVersion": "meta.k8s.io/v1"});
+        if let Some(grace) = self.grace {
+            options["gracePeriodSeconds"] = json!(grace);
+        }
+        for (field, value) in [
+            ("uid", &self.uid),
+            ("resourceVersion", &self.resource_version),
+        ] {
+            if let Some(value) = value {
+                options["preconditions"][field] = json!(value);
+            }
+        }
+        if let Some(orphan) = self.orphan_dependents {
+            options["orphanDependents"] = json!(orphan);
+        }
+        if let Some(policy) = self.policy {
+            options["propagationPolicy"] = json!(match policy {
+                Policy::Orphan => "Orphan",
+                Policy::Background => "Background",
+                Policy::Foreground => "Foreground",
+            });
+        }
+        if self.dry_run {
+            options["dryRun"] = json!(["All"]);
+        }
+        options
     }
 
     fn policy(&self, resource: &Resource, object: &Value) -> Policy {
@@ -214,7 +245,16 @@ impl Api {
             }
             let at = (object::namespace(&value), object::name(&value));
             match self.delete_object(context, resource, at, &options).await {
-                Ok(deleted) => items.push(deleted.object),
+                Ok(mut deleted) => {
+                    // Built-in kinds leave version and kind to the list.
+                    if resource.is_builtin()
+                        && let Some(map) = deleted.object.as_object_mut()
+                    {
+                        map.remove("apiVersion");
+                        map.remove("kind");
+                    }
+                    items.push(deleted.object);
+                }
                 Err(status) if status.is_not_found() => {}
                 Err(status) => return Err(status),
             }
@@ -243,8 +283,9 @@ impl Api {
             };
             let old = renderer.value(&entry).await?;
             check_preconditions(resource, &old, options)?;
-            self.admit_delete(context, resource, &old, options.dry_run)
-                .await?;
+            if !options.evicts {
+                self.admit_delete(context, resource, &old, options).await?;
+            }
             let (new, gone) = self.begin_deletion(resource, &old, options);
             if new == old && !gone {
                 return Ok(Deleted { object: old, gone });
@@ -253,32 +294,30 @@ impl Api {
                 return Ok(Deleted { object: new, gone });
             }
             let committed = if gone {
-                let stored = self
-                    .convert(resource, new.clone(), &resource.storage_version)
-                    .await?;
+                let stored = self.to_storage(resource, new.clone()).await?;
                 let write = Write {
                     resource: Arc::clone(&resource.storage),
                     key: key.clone(),
                     expect: Expect::Revision(entry.revision),
                     op: Op::Delete(Encoded::new(&stored)),
                 };
-                self.store.commit(write).await
+                match self.store.commit(write).await {
+                    Ok(committed) => Some(committed),
+                    Err(store::Error::Conflict) => None,
+                    Err(error) => return Err(Status::internal(error)),
+                }
             } else {
                 self.commit_change(resource, &entry, key.clone(), new.clone())
-                    .await
+                    .await?
             };
-            match committed {
-                Ok(committed) => {
-                    if gone {
-                        self.after_write(resource, None).await;
-                        self.after_delete(resource, &committed);
-                        return Ok(Deleted { object: new, gone });
-                    }
-                    let object = renderer.value(&committed).await?;
-                    return Ok(Deleted { object, gone });
+            if let Some(committed) = committed {
+                if gone {
+                    self.after_write(resource, None).await;
+                    self.after_delete(resource, &committed);
+                    return Ok(Deleted { object: new, gone });
                 }
-                Err(store::Error::Conflict) => {}
-                Err(error) => return Err(Status::internal(error)),
+                let object = renderer.value(&committed).await?;
+                return Ok(Deleted { object, gone });
             }
         }
     }
@@ -288,9 +327,8 @@ impl Api {
         context: &Context,
         resource: &Arc<Resource>,
         old: &Value,
-        dry_run: bool,
+        options: &Options,
     ) -> Result<()> {
-        let _ = (context, old, dry_run);
         let name = object::name(old);
         if resource.is("", "namespaces")
             && matches!(name, "default" | "kube-system" | "kube-public")
@@ -299,6 +337,41 @@ impl Api {
                 about(resource, name),
                 "this namespace may not be deleted",
             ));
+        }
+        let (mutates, validates) = (
+            self.has_mutating_webhooks(resource),
+            self.has_validating_webhooks(resource),
+        );
+        if !mutates && !validates {
+            return Ok(());
+        }
+        let is_namespace = resource.is("", "namespaces");
+        let mut attributes = Attributes {
+            operation: Operation::Delete,
+            resource,
+            subresource: "",
+            body: None,
+            namespace: if is_namespace {
+                name
+            } else {
+                object::namespace(old)
+            },
+            // A collection is deleted without naming anything.
+            name: match context.target.verb {
+                Verb::DeleteCollection => "",
+                _ => name,
+            },
+            user: &context.user,
+            options: options.to_value(),
+            dry_run: options.dry_run,
+            object: None,
+            old: Some(old.clone()),
+        };
+        if mutates {
+            self.mutate(context, &mut attributes).await?;
+        }
+        if validates {
+            self.ask_validating(context, &attributes).await?;
         }
         Ok(())
     }

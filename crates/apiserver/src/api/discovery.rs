@@ -52,7 +52,9 @@ impl Api {
             ["api"] => Ok(Answer::ok(&json!({
                 "kind": "APIVersions",
                 "versions": ["v1"],
-                "serverAddressByClientCIDRs": [],
+                "serverAddressByClientCIDRs": self.address.iter()
+                    .map(|address| json!({"clientCIDR": "0.0.0.0/0", "serverAddress": address}))
+                    .collect::<Vec<_>>(),
             }))),
             ["api", version] => Ok(resource_list(&kinds, "", version)),
             ["apis"] => Ok(Answer::ok(&json!({

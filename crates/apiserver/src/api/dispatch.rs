@@ -172,7 +172,7 @@ impl Api {
         if resource.traits.virtual_only {
             return match context.target.verb {
                 Verb::Create if name.is_empty() => {
-                    self.create_virtual(context, &resource, namespace)
+                    self.create_virtual(context, &resource, namespace).await
                 }
                 _ => Err(Status::method_not_allowed()),
             };

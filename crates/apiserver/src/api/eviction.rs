@@ -34,7 +34,6 @@ impl Api {
         let mut binding = decode::body(context, "Binding")?;
         meta::expect_kind(&mut binding, "v1", "Binding")?;
         let target = &binding["target"];
-        let node = text(target, "name").to_owned();
         let kind = text(target, "kind");
         let mut causes = Vec::new();
         if !matches!(kind, "" | "Node") {
@@ -44,12 +43,15 @@ impl Api {
                 &["Node", "<empty>"],
             ));
         }
-        if node.is_empty() {
+        if text(target, "name").is_empty() {
             causes.push(Cause::required("target.name", ""));
         }
         if !causes.is_empty() {
             return Err(Status::invalid("", "Binding", at.name, causes));
         }
+        self.admit_action(context, pods, at, ("v1", "Binding"), &mut binding)
+            .await?;
+        let node = text(&binding["target"], "name").to_owned();
         let now = self.clock.now_rfc3339();
         self.change(
             context,
@@ -122,7 +124,10 @@ impl Api {
                 "name in URL does not match name in Eviction object",
             ));
         }
-        let options = Options::from(context, &eviction["deleteOptions"])?;
+        self.admit_action(context, pods, at, ("policy/v1", "Eviction"), &mut eviction)
+            .await?;
+        let mut options = Options::from(context, &eviction["deleteOptions"])?;
+        options.evicts = true;
         let Some(entry) = self
             .store
             .get(&pods.storage, &pods.key(at.namespace, at.name))
@@ -135,8 +140,7 @@ impl Api {
             "Succeeded" | "Failed" | "Pending"
         );
         if !finished && !object::is_deleting(&pod) {
-            self.spend_budget(context, at, &pod, options.dry_run)
-                .await?;
+            self.spend_budget(at, &pod, options.dry_run).await?;
         }
         self.delete_object(context, pods, (at.namespace, at.name), &options)
             .await?;
@@ -148,7 +152,6 @@ impl Api {
     /// Takes one allowed disruption from the budget that protects a pod, or refuses.
     async fn spend_budget(
         self: &Arc<Self>,
-        context: &Context,
         at: Address<'_>,
         pod: &Value,
         dry_run: bool,
@@ -227,15 +230,44 @@ impl Api {
             let mut new = old.clone();
             new["status"]["disruptionsAllowed"] = json!(allowed - 1);
             new["status"]["disruptedPods"][at.name] = json!(now);
+            allow_disruption(&mut new, allowed - 1, &now);
             Ok(new)
         };
         if dry_run {
             return make(budget).map(drop);
         }
-        self.change(context, &budgets, address, By::Update, make)
+        let context = Context::internal("system:apiserver", "kube-apiserver");
+        self.change(&context, &budgets, address, By::Update, make)
             .await
             .map(drop)
     }
+}
+
+/// Says on a budget whether another pod may go.
+fn allow_disruption(budget: &mut Value, allowed: i64, now: &str) {
+    let (status, reason) = if allowed > 0 {
+        ("True", "SufficientPods")
+    } else {
+        ("False", "InsufficientPods")
+    };
+    let generation = budget["metadata"]["generation"].clone();
+    let mut conditions = budget["status"]["conditions"]
+        .as_array()
+        .cloned()
+        .unwrap_or_default();
+    object::set_condition(
+        &mut conditions,
+        ("DisruptionAllowed", status),
+        (reason, ""),
+        now,
+    );
+    if let Some(condition) = conditions
+        .iter_mut()
+        .find(|c| c["type"] == "DisruptionAllowed")
+    {
+        condition["observedGeneration"] = generation;
+    }
+    budget["status"]["conditions"] = Value::Array(conditions);
 }
 
 fn budget_refusal(cause: String, retry_after: u32) -> Status {

@@ -188,20 +188,27 @@ impl Api {
                     resource.api_version()
                 );
                 out.extend_from_slice(head.as_bytes());
-                for (index, entry) in page.entries.iter().enumerate() {
-                    if index > 0 {
-                        out.push(b',');
+                if renderer.asks_webhook() {
+                    for (index, value) in renderer.values(&page.entries).await?.iter().enumerate() {
+                        if index > 0 {
+                            out.push(b',');
+                        }
+                        out.extend_from_slice(value.to_string().as_bytes());
                     }
-                    renderer.item(entry, &mut out).await?;
+                } else {
+                    for (index, entry) in page.entries.iter().enumerate() {
+                        if index > 0 {
+                            out.push(b',');
+                        }
+                        renderer.item(entry, &mut out).await?;
+                    }
                 }
                 out.extend_from_slice(b"]}\n");
                 Ok(Answer::bytes(out.into()))
             }
             Form::Metadata => {
-                let mut items = Vec::with_capacity(page.entries.len());
-                for entry in &page.entries {
-                    items.push(render::metadata_only(&renderer.value(entry).await?));
-                }
+                let values = renderer.values(&page.entries).await?;
+                let items: Vec<Value> = values.iter().map(render::metadata_only).collect();
                 Ok(Answer::ok(&json!({
                     "kind": "PartialObjectMetadataList",
                     "apiVersion": "meta.k8s.io/v1",
@@ -210,10 +217,7 @@ impl Api {
                 })))
             }
             Form::Table => {
-                let mut items = Vec::with_capacity(page.entries.len());
-                for entry in &page.entries {
-                    items.push(renderer.value(entry).await?);
-                }
+                let items = renderer.values(&page.entries).await?;
                 let table =
                     self.table(context, resource, &items, page.revision, Some(&metadata))?;
                 Ok(Answer::ok(&table))
@@ -278,8 +282,19 @@ impl Api {
         let start = after.as_deref().map_or(0, |after| {
             entries.partition_point(|entry| &*entry.key <= after)
         });
+        let selected = if selection.is_empty() {
+            None
+        } else {
+            let values = renderer.values(&entries[start..]).await?;
+            Some(
+                values
+                    .iter()
+                    .map(|v| selection.matches(v))
+                    .collect::<Vec<_>>(),
+            )
+        };
         for (index, entry) in entries.iter().enumerate().skip(start) {
-            if !selection.is_empty() && !selection.matches(&renderer.value(entry).await?) {
+            if selected.as_ref().is_some_and(|s| !s[index - start]) {
                 continue;
             }
             if limit > 0 && page.entries.len() == limit {

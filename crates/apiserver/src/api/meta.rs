@@ -230,11 +230,14 @@ pub(crate) fn stamp_update(
                     None => metadata.remove("managedFields"),
                 };
             }
-        } else {
+        } else if subresource != "binding" {
             put(object, "status", old.get("status").cloned());
         }
     }
-    if resource.has_generation() && subresource != "status" && !same_desire(resource, old, object) {
+    if resource.has_generation()
+        && !matches!(subresource, "status" | "binding")
+        && !same_desire(resource, old, object)
+    {
         let generation = old_meta["generation"].as_i64().unwrap_or(0) + 1;
         object::set_meta(object, "generation", generation);
     }

@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{
     apply::{self, Stamp},
-    object, patch,
+    golang, object, patch,
     registry::{Resource, text},
     status::{Cause, Result, Status},
 };
@@ -46,14 +46,14 @@ impl Api {
             .change(context, resource, at, By::Update, |old| {
                 let mut new = patch.on(old, resource)?;
                 meta::check_kind(resource, &mut new)?;
-                typed::decode_as(resource, &mut new).map_err(|why| refuse_patch(&patch, &why))?;
+                typed::decode_as(resource, &mut new)
+                    .map_err(|why| refuse_patch(&patch, &new.clone(), &why))?;
                 meta::place_existing(resource, (at.namespace, at.name), &mut new)?;
+                let patched = new.clone();
                 typed::admit(context, resource, &mut new).map_err(|status| {
-                    let strict = status.message.starts_with("strict decoding error");
-                    if strict {
-                        refuse_patch(&patch, &status.message)
-                    } else {
-                        status
+                    match status.message.find("strict decoding error") {
+                        Some(at) => refuse_patch(&patch, &patched, &status.message[at..]),
+                        None => status,
                     }
                 })?;
                 Ok(new)
@@ -93,7 +93,12 @@ impl Api {
             )));
         }
         meta::check_kind(resource, &mut config)?;
+        let names_namespace = !object::namespace(&config).is_empty();
         meta::place_existing(resource, (at.namespace, at.name), &mut config)?;
+        if !names_namespace {
+            // What the path says is no part of the configuration.
+            object::take_meta(&mut config, "namespace");
+        }
         let time = self.clock.now_rfc3339();
         let api_version = resource.api_version();
         let stamp = Stamp {
@@ -141,8 +146,13 @@ impl Api {
 }
 
 /// A patch whose result cannot be read.
-fn refuse_patch(patch: &Patch, why: &str) -> Status {
-    let cause = Cause::invalid("patch", &json!(patch.shown()), why);
+fn refuse_patch(patch: &Patch, patched: &Value, why: &str) -> Status {
+    // A strategic patch is shown itself, of the others what they lead to.
+    let shown = match patch {
+        Patch::Strategic(patch) => golang::plain(patch),
+        Patch::Json(_) | Patch::Merge(_) | Patch::Apply(_) => patched.to_string(),
+    };
+    let cause = Cause::invalid("patch", &json!(shown), why);
     Status::invalid("", "", "", vec![cause])
 }
 
@@ -200,16 +210,6 @@ impl Patch {
                     .map_err(|e| Status::bad_request(format!("error decoding YAML: {e}")))
             }
             _ => Err(Status::unsupported_patch()),
-        }
-    }
-
-    /// The patch as errors show it.
-    fn shown(&self) -> String {
-        match self {
-            Self::Json(patch)
-            | Self::Merge(patch)
-            | Self::Strategic(patch)
-            | Self::Apply(patch) => patch.to_string(),
         }
     }
 

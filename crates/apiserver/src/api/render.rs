@@ -11,8 +11,7 @@ use serde_json::{Value, json};
 
 use super::{Api, context::Context};
 use crate::{
-    object,
-    registry::Resource,
+    registry::{Resource, crd::Conversion},
     status::{Result, Status},
     store::Entry,
 };
@@ -103,14 +102,38 @@ impl Renderer {
         if self.is_verbatim(entry) {
             return Ok(value);
         }
-        let revision = object::resource_version(&value).to_owned();
-        let mut value = self
-            .api
+        let value = self.refreshed(entry, value);
+        self.api
             .convert(&self.resource, value, &self.resource.api_version())
-            .await?;
-        super::typed::refresh(&self.resource, &mut value);
-        object::set_meta(&mut value, "resourceVersion", revision);
-        Ok(value)
+            .await
+    }
+
+    /// Many objects, in the version asked for, with at most one question to a webhook.
+    pub(crate) async fn values(&self, entries: &[Arc<Entry>]) -> Result<Vec<Value>> {
+        let values = entries
+            .iter()
+            .map(|entry| self.refreshed(entry, entry.value()));
+        self.api
+            .convert_all(
+                &self.resource,
+                values.collect(),
+                &self.resource.api_version(),
+            )
+            .await
+    }
+
+    /// An object of an older schema as the current one has it.
+    fn refreshed(&self, entry: &Entry, mut value: Value) -> Value {
+        if entry.revision < self.since {
+            super::typed::refresh(&self.resource, &mut value);
+        }
+        value
+    }
+
+    /// Whether showing objects may need a webhook, so that asking once for many pays.
+    pub(crate) fn asks_webhook(&self) -> bool {
+        let crd = self.resource.crd.as_ref();
+        crd.is_some_and(|crd| matches!(crd.conversion, Conversion::Webhook(_)))
     }
 
     pub(crate) async fn bytes(&self, entry: &Entry) -> Result<Bytes> {

@@ -11,33 +11,44 @@ use super::{
     decode,
     dispatch::Answer,
     meta::{self, about},
+    typed,
     update::Address,
 };
 use crate::{
+    apply::{self, Stamp},
     auth::{
         User,
         rbac::{Action, Decision, Rule},
-        tokens::{Claims, ISSUER},
+        tokens::{Claims, ISSUER, TokenError},
     },
-    clock, object,
+    clock, golang,
+    kinds::BuiltIn,
+    object,
     registry::{Resource, text},
     status::{Cause, Result, Status},
 };
 
+const TOKEN_REQUESTS: &str = "authentication.k8s.io/v1";
+
 impl Api {
     /// `POST` of a kind that is answered and not stored.
-    pub(crate) fn create_virtual(
+    pub(crate) async fn create_virtual(
         self: &Arc<Self>,
         context: &Context,
         resource: &Arc<Resource>,
         namespace: &str,
     ) -> Result<Answer> {
         let mut review = decode::body(context, &resource.kind)?;
+        context.check_manager()?;
+        context.dry_run()?;
         meta::check_kind(resource, &mut review)?;
-        if review.get("metadata").is_none() {
-            review["metadata"] = json!({});
-        }
-        let invalid = |causes| Err(Status::invalid(&resource.group, &resource.kind, "", causes));
+        meta::place_new(resource, namespace, &mut review)?;
+        typed::admit(context, resource, &mut review)?;
+        object::take_meta(&mut review, "managedFields");
+        self.track(context, resource, (None, &mut review), "")
+            .await?;
+        // The real server does not name the kind of these.
+        let invalid = |causes| Err(Status::invalid(&resource.group, "", "", causes));
         match resource.kind.as_str() {
             "SelfSubjectReview" => {
                 object::set_meta(&mut review, "creationTimestamp", self.clock.now_rfc3339());
@@ -45,7 +56,8 @@ impl Api {
             }
             "TokenReview" => {
                 if text(&review["spec"], "token").is_empty() {
-                    return invalid(vec![Cause::required("spec.token", "")]);
+                    let causes = vec![Cause::required("spec.token", "")];
+                    return Err(Status::invalid(&resource.group, &resource.kind, "", causes));
                 }
                 review["status"] = self.review_token(&review["spec"]);
             }
@@ -58,8 +70,9 @@ impl Api {
                 check_attributes(resource, &review["spec"])?;
                 let spec = &review["spec"];
                 if text(spec, "user").is_empty() && object::strings(&spec["groups"]).is_empty() {
-                    return invalid(vec![Cause::required(
+                    return invalid(vec![Cause::invalid(
                         "spec.user",
+                        &json!(""),
                         "at least one of user or group must be specified",
                     )]);
                 }
@@ -100,10 +113,18 @@ impl Api {
     fn review_token(&self, spec: &Value) -> Value {
         let audiences = object::strings(&spec["audiences"]);
         match self.token_user(text(spec, "token"), &audiences) {
-            Some((user, audiences)) => json!({
+            Ok((user, audiences)) => json!({
                 "authenticated": true, "user": user.to_value(), "audiences": audiences,
             }),
-            None => json!({"user": {}, "error": "invalid bearer token"}),
+            Err(TokenError::Invalid) => json!({"user": {}, "error": "invalid bearer token"}),
+            Err(TokenError::Audience(given)) => {
+                let why = format!(
+                    "[invalid bearer token, token audiences {} is invalid for the target audiences {}]",
+                    golang::quoted_list(&given),
+                    golang::quoted_list(&audiences),
+                );
+                json!({"user": {}, "error": why})
+            }
         }
     }
 
@@ -127,19 +148,23 @@ impl Api {
     }
 
     /// `POST` on `serviceaccounts/token`.
-    pub(crate) fn create_token(
+    pub(crate) async fn create_token(
         self: &Arc<Self>,
         context: &Context,
         resource: &Arc<Resource>,
         at: Address<'_>,
     ) -> Result<Answer> {
         let mut request = decode::body(context, "TokenRequest")?;
-        meta::expect_kind(&mut request, "authentication.k8s.io/v1", "TokenRequest")?;
+        meta::expect_kind(&mut request, TOKEN_REQUESTS, "TokenRequest")?;
         let key = resource.key(at.namespace, at.name);
         let Some(entry) = self.store.get(&resource.storage, &key) else {
             return Err(Status::not_found(about(resource, at.name)));
         };
         let account = entry.value();
+        self.settle_token_request(context, at, &mut request)?;
+        let kind = (TOKEN_REQUESTS, "TokenRequest");
+        self.admit_action(context, resource, at, kind, &mut request)
+            .await?;
         let seconds = request["spec"]["expirationSeconds"]
             .as_i64()
             .unwrap_or(3600);
@@ -147,7 +172,7 @@ impl Api {
             Err(Status::invalid(
                 "authentication.k8s.io",
                 "TokenRequest",
-                at.name,
+                "",
                 vec![Cause::invalid(
                     "spec.expirationSeconds",
                     &json!(seconds),
@@ -183,10 +208,6 @@ impl Api {
                 id: self.new_uid(),
             })
             .ok_or_else(|| Status::internal("the token cannot be signed"))?;
-        request["metadata"] = json!({
-            "name": at.name, "namespace": at.namespace,
-            "creationTimestamp": clock::rfc3339(issued),
-        });
         request["spec"]["audiences"] = json!(audiences);
         request["spec"]["expirationSeconds"] = json!(seconds);
         if request["spec"].get("boundObjectRef").is_none() {
@@ -196,6 +217,43 @@ impl Api {
             "token": token, "expirationTimestamp": clock::rfc3339(expires),
         });
         Ok(Answer::created(&request))
+    }
+
+    /// Gives a request for a token what the server decides, and records who asked for what.
+    fn settle_token_request(
+        &self,
+        context: &Context,
+        at: Address<'_>,
+        request: &mut Value,
+    ) -> Result<()> {
+        context.check_manager()?;
+        if !request["spec"].is_object() {
+            request["spec"] = json!({});
+        }
+        if !request["spec"]["expirationSeconds"].is_i64() {
+            request["spec"]["expirationSeconds"] = json!(3600);
+        }
+        let (manager, time) = (context.field_manager(), self.clock.now_rfc3339());
+        let stamp = Stamp {
+            manager: &manager,
+            api_version: TOKEN_REQUESTS,
+            subresource: at.subresource,
+            has_status: true,
+            time: &time,
+        };
+        request["metadata"] = json!({});
+        if let Some(kind) = BuiltIn::find("authentication.k8s.io", "v1", "TokenRequest") {
+            apply::track_update(None, request, kind.shape(), &stamp);
+        }
+        for (field, value) in [
+            ("name", at.name),
+            ("namespace", at.namespace),
+            ("uid", &self.new_uid()),
+            ("creationTimestamp", &time),
+        ] {
+            object::set_meta(request, field, value);
+        }
+        Ok(())
     }
 
     fn bound_object(
@@ -258,12 +316,7 @@ fn check_attributes(resource: &Resource, spec: &Value) -> Result<()> {
     } else {
         return Ok(());
     };
-    Err(Status::invalid(
-        &resource.group,
-        &resource.kind,
-        "",
-        vec![cause],
-    ))
+    Err(Status::invalid(&resource.group, "", "", vec![cause]))
 }
 
 fn decision_status(decision: &Decision) -> Value {

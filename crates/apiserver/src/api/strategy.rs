@@ -37,6 +37,11 @@ pub(crate) fn prepare_new(resource: &Resource, object: &mut Value) {
         ("", "PersistentVolumeClaim" | "PersistentVolume") => {
             object["status"] = json!({"phase": "Pending"});
         }
+        ("rbac.authorization.k8s.io", "Role" | "ClusterRole") => {
+            if let Some(role) = object.as_object_mut() {
+                role.entry("rules").or_insert(Value::Null);
+            }
+        }
         ("", "Service") => object["status"] = json!({"loadBalancer": {}}),
         ("apiextensions.k8s.io", "CustomResourceDefinition") => {
             let stored: Vec<Value> = object["spec"]["versions"]

@@ -15,7 +15,7 @@ use super::{
     update::{Address, By},
 };
 use crate::{
-    object,
+    golang, object,
     registry::{Resource, crd::Scale, text},
     request::Verb,
     status::{Cause, Result, Status},
@@ -56,7 +56,7 @@ impl Api {
                 self.patch(context, resource, at).await
             }
             ("token", Verb::Create) if resource.is("", "serviceaccounts") => {
-                self.create_token(context, resource, at)
+                self.create_token(context, resource, at).await
             }
             ("binding", Verb::Create) if resource.is("", "pods") => {
                 self.bind(context, resource, at).await
@@ -84,6 +84,7 @@ impl Api {
         at: Address<'_>,
     ) -> Result<Answer> {
         let object = self.read(&Renderer::new(self, resource), at).await?;
+        check_scalable(resource, &object)?;
         Ok(Answer::ok(&scale_of(resource, &object)))
     }
 
@@ -93,7 +94,6 @@ impl Api {
         resource: &Arc<Resource>,
         at: Address<'_>,
     ) -> Result<Answer> {
-        let paths = scale_paths(resource);
         let patch = match context.target.verb {
             Verb::Patch => Some(Patch::read(context, resource)?),
             _ => None,
@@ -104,6 +104,9 @@ impl Api {
         };
         let changed = self
             .change(context, resource, at, By::Update, |old| {
+                if patch.is_some() {
+                    check_scalable(resource, old)?;
+                }
                 let before = scale_of(resource, old);
                 let mut scale = match (&patch, &body) {
                     (Some(patch), _) => patch.on(&before, resource)?,
@@ -113,19 +116,10 @@ impl Api {
                 meta::expect_kind(&mut scale, "autoscaling/v1", "Scale")?;
                 let replicas = scale["spec"]["replicas"].as_i64().unwrap_or(0);
                 if replicas < 0 {
-                    return Err(Status::invalid(
-                        "autoscaling",
-                        "Scale",
-                        at.name,
-                        vec![Cause::invalid(
-                            "spec.replicas",
-                            &json!(replicas),
-                            "must be greater than or equal to 0",
-                        )],
-                    ));
+                    return Err(negative(resource, at.name, replicas));
                 }
                 let mut new = old.clone();
-                object::set_path(&mut new, &paths.spec_replicas, json!(replicas));
+                set_replicas(resource, &mut new, &scale);
                 match object::resource_version(&scale) {
                     "" => object::take_meta(&mut new, "resourceVersion").map(drop),
                     version => {
@@ -141,6 +135,30 @@ impl Api {
     }
 }
 
+/// A custom object whose replicas nobody has set cannot be scaled from where it is.
+fn check_scalable(resource: &Resource, object: &Value) -> Result<()> {
+    let path = scale_paths(resource).spec_replicas;
+    if resource.is_builtin() || object::at_path(object, &path).is_some() {
+        return Ok(());
+    }
+    Err(Status::internal(format!(
+        "the spec replicas field {} does not exist",
+        golang::quote(&path)
+    )))
+}
+
+fn negative(resource: &Resource, name: &str, replicas: i64) -> Status {
+    if resource.is_builtin() {
+        let why = "must be greater than or equal to 0";
+        let cause = Cause::invalid("spec.replicas", &json!(replicas), why);
+        return Status::invalid("autoscaling", "Scale", name, vec![cause]);
+    }
+    let path = scale_paths(resource).spec_replicas;
+    let why = "should be a non-negative integer";
+    let cause = Cause::invalid(path, &json!(replicas), why);
+    Status::invalid(&resource.group, &resource.kind, name, vec![cause])
+}
+
 fn scale_paths(resource: &Resource) -> Scale {
     resource
         .crd
@@ -153,8 +171,18 @@ fn scale_paths(resource: &Resource) -> Scale {
         })
 }
 
+/// Gives an object the number of replicas that its `Scale` asks for.
+pub(crate) fn set_replicas(resource: &Resource, object: &mut Value, scale: &Value) {
+    let replicas = scale["spec"]["replicas"].as_i64().unwrap_or(0);
+    object::set_path(
+        object,
+        &scale_paths(resource).spec_replicas,
+        json!(replicas),
+    );
+}
+
 /// The `Scale` of an object.
-fn scale_of(resource: &Resource, object: &Value) -> Value {
+pub(crate) fn scale_of(resource: &Resource, object: &Value) -> Value {
     let paths = scale_paths(resource);
     let number = |path: &str| object::at_path(object, path).and_then(Value::as_i64);
     let selector = match &paths.selector {

@@ -1,5 +1,7 @@
 //! Where a kind's schema meets its objects: pruning, defaults, validation, field ownership.
 
+use std::collections::BTreeSet;
+
 use serde_json::Value;
 
 use super::{
@@ -8,11 +10,11 @@ use super::{
     decode,
 };
 use crate::{
-    apply::{self, Stamp},
+    apply::{self, Elsewhere, Stamp},
     kinds::BuiltIn,
     meta::{self, NameRule},
-    registry::Resource,
-    schema::FieldError,
+    registry::{Resource, crd::Conversion, text},
+    schema::{FieldError, Schema},
     shape::Shape,
     status::{Cause, Result, Status},
 };
@@ -64,7 +66,8 @@ pub(crate) fn admit(context: &Context, resource: &Resource, object: &mut Value) 
             .into_iter()
             .map(|path| format!("unknown field \"{path}\""))
             .collect();
-        decode::report(context, validation, faults)?;
+        let kind = (resource.kind.as_str(), resource.version.as_str());
+        decode::report(context, validation, kind, faults)?;
     }
     Ok(())
 }
@@ -78,7 +81,7 @@ pub(crate) fn decode_as(resource: &Resource, object: &mut Value) -> Result<(), S
 }
 
 /// Prunes and defaults; returns the paths of fields that were not known.
-fn settle(resource: &Resource, object: &mut Value) -> Vec<String> {
+pub(crate) fn settle(resource: &Resource, object: &mut Value) -> Vec<String> {
     if let Some(crd) = &resource.crd {
         let Some(schema) = &crd.schema else {
             return Vec::new();
@@ -101,11 +104,26 @@ fn settle(resource: &Resource, object: &mut Value) -> Vec<String> {
     }
 }
 
-/// Prunes and defaults an object that comes from the store under an older schema.
+/// Prunes and defaults an object that comes from the store under an older schema of its version.
 pub(crate) fn refresh(resource: &Resource, object: &mut Value) {
-    if resource.crd.is_some() {
-        settle(resource, object);
+    let version = text(object, "apiVersion").to_owned();
+    prune_as(resource, &version, object);
+    if let Some(schema) = schema_of(resource, &version) {
+        schema.default(object);
     }
+}
+
+/// Removes what the schema of a version of a custom kind does not know.
+pub(crate) fn prune_as(resource: &Resource, version: &str, object: &mut Value) {
+    if let Some(schema) = schema_of(resource, version)
+        && resource.crd.as_ref().is_some_and(|crd| !crd.open)
+    {
+        schema.prune(object);
+    }
+}
+
+fn schema_of<'a>(resource: &'a Resource, version: &str) -> Option<&'a Schema> {
+    resource.crd.as_ref()?.schemas.get(version).map(|s| &**s)
 }
 
 /// What is wrong with an object.
@@ -115,6 +133,10 @@ pub(crate) fn validate(
     old: Option<&Value>,
     subresource: &str,
 ) -> Vec<Cause> {
+    if subresource == "binding" {
+        // The one way in which a pod's node may change.
+        return Vec::new();
+    }
     let mut errors = match old {
         None => meta::check_create(object, resource.namespaced, resource.name_rule()),
         Some(old) if subresource.is_empty() => meta::check_update(object, old),
@@ -132,15 +154,63 @@ pub(crate) fn validate(
 
 impl Api {
     /// Records in an object which fields its writer changed.
-    pub(crate) fn track(
+    pub(crate) async fn track(
         &self,
         context: &Context,
         resource: &Resource,
         (old, new): (Option<&Value>, &mut Value),
         subresource: &str,
-    ) {
+    ) -> Result<()> {
         let manager = context.field_manager();
-        self.track_as(&manager, resource, (old, new), subresource);
+        let elsewhere = self.elsewhere(resource, (old, new)).await?;
+        let (api_version, time) = (resource.api_version(), self.clock.now_rfc3339());
+        let stamp = Stamp {
+            manager: &manager,
+            api_version: &api_version,
+            subresource,
+            has_status: resource.has_status(),
+            time: &time,
+        };
+        apply::track_versions(old, new, resource.shape(), &stamp, &elsewhere);
+        Ok(())
+    }
+
+    /// A change in the other versions in which somebody owns fields, if a webhook knows them.
+    async fn elsewhere<'a>(
+        &self,
+        resource: &'a Resource,
+        (old, new): (Option<&Value>, &Value),
+    ) -> Result<Vec<Elsewhere<'a>>> {
+        let (Some(old), Some(crd)) = (old, &resource.crd) else {
+            return Ok(Vec::new());
+        };
+        if !matches!(crd.conversion, Conversion::Webhook(_)) {
+            return Ok(Vec::new());
+        }
+        let entries = old["metadata"]["managedFields"].as_array();
+        let named: BTreeSet<&str> = entries
+            .into_iter()
+            .flatten()
+            .map(|entry| text(entry, "apiVersion"))
+            .collect();
+        let here = resource.api_version();
+        let mut elsewhere = Vec::new();
+        for (version, schema) in &*crd.schemas {
+            if *version == here || !named.contains(version.as_str()) {
+                continue;
+            }
+            let both = vec![old.clone(), new.clone()];
+            let mut both = self.convert_all(resource, both, version).await?.into_iter();
+            if let (Some(old), Some(new)) = (both.next(), both.next()) {
+                elsewhere.push(Elsewhere {
+                    version,
+                    old,
+                    new,
+                    shape: Shape::custom(schema),
+                });
+            }
+        }
+        Ok(elsewhere)
     }
 
     pub(crate) fn track_as(

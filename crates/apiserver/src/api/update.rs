@@ -5,15 +5,16 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::{
-    Api,
+    Api, admission,
     context::Context,
     decode,
     dispatch::Answer,
     meta::{self, about},
     render::Renderer,
-    strategy, typed,
+    strategy, subresource, typed,
 };
 use crate::{
+    admission::{Attributes, Operation},
     object,
     registry::Resource,
     status::{Cause, Result, Status},
@@ -122,10 +123,11 @@ impl Api {
             if dry_run {
                 return Ok(new);
             }
-            match self.commit_change(resource, &entry, key.clone(), new).await {
-                Ok(entry) => return renderer.value(&entry).await,
-                Err(store::Error::Conflict) => {}
-                Err(error) => return Err(Status::internal(error)),
+            let committed = self
+                .commit_change(resource, &entry, key.clone(), new)
+                .await?;
+            if let Some(entry) = committed {
+                return renderer.value(&entry).await;
             }
         }
         Err(Status::modified(about(resource, at.name)))
@@ -141,8 +143,19 @@ impl Api {
     ) -> Result<()> {
         meta::stamp_update(resource, old, new, at.subresource)?;
         strategy::prepare_update(resource, old, new, at.subresource);
-        if by == By::Update {
-            self.track(context, resource, (Some(old), new), at.subresource);
+        if by == By::Update && at.subresource != "binding" {
+            self.track(context, resource, (Some(old), new), at.subresource)
+                .await?;
+        }
+        let mutates = self.has_mutating_webhooks(resource);
+        if mutates
+            && self
+                .mutate_change(context, resource, (old, new), at)
+                .await?
+        {
+            meta::place_existing(resource, (at.namespace, at.name), new)?;
+            meta::stamp_update(resource, old, new, at.subresource)?;
+            strategy::prepare_update(resource, old, new, at.subresource);
         }
         let causes = typed::validate(resource, new, Some(old), at.subresource);
         if !causes.is_empty() {
@@ -153,17 +166,54 @@ impl Api {
                 causes,
             ));
         }
-        self.check_escalation(context, resource, Some(old), new)
+        self.check_escalation(context, resource, Some(old), new)?;
+        if self.has_validating_webhooks(resource)
+            && let Some(attributes) = change_attributes(context, resource, (old, new), at)?
+        {
+            self.ask_validating(context, &attributes).await?;
+        }
+        Ok(())
+    }
+
+    /// Lets mutating webhooks change what an object becomes; tells whether one did.
+    async fn mutate_change(
+        self: &Arc<Self>,
+        context: &Context,
+        resource: &Arc<Resource>,
+        (old, new): (&Value, &mut Value),
+        at: Address<'_>,
+    ) -> Result<bool> {
+        let Some(mut attributes) = change_attributes(context, resource, (old, new), at)? else {
+            return Ok(false);
+        };
+        // The generation is counted when the object is final.
+        if let (Some(object), Some(generation)) =
+            (&mut attributes.object, old["metadata"].get("generation"))
+        {
+            object::set_meta(object, "generation", generation.clone());
+        }
+        if !self.mutate(context, &mut attributes).await? {
+            return Ok(false);
+        }
+        if let Some(changed) = attributes.object {
+            match at.subresource {
+                "scale" => subresource::set_replicas(resource, new, &changed),
+                _ => *new = changed,
+            }
+        }
+        Ok(true)
     }
 
     /// Commits a changed object; one that waited only for its last finalizer is gone after that.
+    ///
+    /// Nothing is returned, and nothing has happened, when somebody else was faster.
     pub(crate) async fn commit_change(
         self: &Arc<Self>,
         resource: &Arc<Resource>,
         entry: &Entry,
         key: String,
         new: Value,
-    ) -> Result<Arc<Entry>, store::Error> {
+    ) -> Result<Option<Arc<Entry>>> {
         let gone = object::is_deleting(&new)
             && object::finalizers(&new).is_empty()
             && new["metadata"]["deletionGracePeriodSeconds"]
@@ -171,10 +221,7 @@ impl Api {
                 .unwrap_or(0)
                 == 0
             && !super::delete::keeps_itself(resource, &new);
-        let stored = self
-            .convert(resource, new, &resource.storage_version)
-            .await
-            .map_err(|status| store::Error::Io(status.message))?;
+        let stored = self.to_storage(resource, new).await?;
         let encoded = Encoded::new(&stored);
         let write = Write {
             resource: Arc::clone(&resource.storage),
@@ -186,14 +233,50 @@ impl Api {
                 Op::Put(encoded)
             },
         };
-        let committed = self.store.commit(write).await?;
+        let committed = match self.store.commit(write).await {
+            Ok(committed) => committed,
+            Err(store::Error::Conflict) => return Ok(None),
+            Err(error) => return Err(Status::internal(error)),
+        };
         self.after_write(resource, (!gone).then_some(&committed))
             .await;
         if gone {
             self.after_delete(resource, &committed);
         }
-        Ok(committed)
+        Ok(Some(committed))
     }
+}
+
+/// A change as webhooks see it; none when it is part of something that has been shown to them already.
+fn change_attributes<'a>(
+    context: &'a Context,
+    resource: &'a Arc<Resource>,
+    (old, new): (&Value, &Value),
+    at: Address<'a>,
+) -> Result<Option<Attributes<'a>>> {
+    let (body, object, before) = match at.subresource {
+        "binding" => return Ok(None),
+        "scale" => (
+            Some(("autoscaling/v1", "Scale")),
+            subresource::scale_of(resource, new),
+            subresource::scale_of(resource, old),
+        ),
+        _ => (None, new.clone(), old.clone()),
+    };
+    let is_namespace = resource.is("", "namespaces");
+    Ok(Some(Attributes {
+        operation: Operation::Update,
+        resource,
+        subresource: at.subresource,
+        body,
+        namespace: if is_namespace { at.name } else { at.namespace },
+        name: at.name,
+        user: &context.user,
+        options: admission::options(context, Operation::Update),
+        dry_run: context.dry_run()?,
+        object: Some(object),
+        old: Some(before),
+    }))
 }
 
 /// Kinds whose PUT must say which state it replaces.

@@ -197,7 +197,9 @@ impl Watch {
             let Some(entry) = self.initial.next() else {
                 break;
             };
-            self.show(&mut out, "ADDED", &entry, None).await;
+            if let Err(status) = self.show(&mut out, "ADDED", &entry, None).await {
+                return Some(self.fail(out, &status));
+            }
         }
         if self.initial.as_slice().is_empty() && self.ends_initial {
             self.ends_initial = false;
@@ -227,7 +229,9 @@ impl Watch {
                             break;
                         }
                         self.shown = event.revision();
-                        self.show_event(&mut out, &event).await;
+                        if let Err(status) = self.show_event(&mut out, &event).await {
+                            return Some(self.fail(out, &status));
+                        }
                     }
                     if out.is_empty() {
                         self.shown = revision;
@@ -272,9 +276,16 @@ impl Watch {
         })
     }
 
-    async fn show_event(&self, out: &mut Vec<u8>, event: &Event) {
+    /// Ends the watch with what went wrong: an object that cannot be shown is not left out in silence.
+    fn fail(&mut self, mut out: Vec<u8>, status: &Status) -> Bytes {
+        self.done = true;
+        out.extend_from_slice(&line("ERROR", &status.to_value()));
+        out.into()
+    }
+
+    async fn show_event(&self, out: &mut Vec<u8>, event: &Event) -> Result<()> {
         if !event.entry.key.starts_with(&self.prefix) {
-            return;
+            return Ok(());
         }
         let kind = match (event.deleted, event.previous.is_some()) {
             (true, _) => "DELETED",
@@ -282,7 +293,7 @@ impl Watch {
             (false, false) => "ADDED",
         };
         self.show(out, kind, &event.entry, event.previous.as_deref())
-            .await;
+            .await
     }
 
     /// Shows one change; with selectors it is a change of what matches.
@@ -292,29 +303,25 @@ impl Watch {
         kind: &'static str,
         entry: &Entry,
         previous: Option<&Entry>,
-    ) {
+    ) -> Result<()> {
         if self.selection.is_empty() && self.form == Form::Object {
-            if let Ok(bytes) = self.renderer.bytes(entry).await {
-                write_line(out, kind, &bytes);
-            }
-            return;
+            write_line(out, kind, &self.renderer.bytes(entry).await?);
+            return Ok(());
         }
-        let Ok(mut value) = self.renderer.value(entry).await else {
-            return;
-        };
+        let mut value = self.renderer.value(entry).await?;
         let matches = self.selection.matches(&value);
         let matched = match previous {
-            Some(previous) => match self.renderer.value(previous).await {
-                Ok(before) => self.selection.matches(&before),
-                Err(_) => false,
-            },
+            Some(previous) => {
+                let before = self.renderer.value(previous).await?;
+                self.selection.matches(&before)
+            }
             None => false,
         };
         let kind = match (kind, matched, matches) {
             ("ADDED", _, true) | ("MODIFIED", false, true) => "ADDED",
             ("DELETED", true, _) | ("MODIFIED", true, false) => "DELETED",
             ("MODIFIED", true, true) => "MODIFIED",
-            _ => return,
+            _ => return Ok(()),
         };
         value = match self.form {
             Form::Object => value,
@@ -327,6 +334,7 @@ impl Watch {
             }
         };
         out.extend_from_slice(&line(kind, &value));
+        Ok(())
     }
 }
 

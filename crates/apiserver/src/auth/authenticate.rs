@@ -1,13 +1,15 @@
 //! From what a request carries to a [`User`].
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, fmt::Write as _};
 
 use http::{HeaderMap, header};
+use sha2::{Digest as _, Sha256};
 use x509_parser::prelude::{FromDer as _, X509Certificate};
 
 use super::{AUTHENTICATED, User, rbac::Action};
 use crate::{
     api::Api,
+    golang,
     status::{About, Result, Status},
 };
 
@@ -29,13 +31,21 @@ impl Api {
             Some(token) => self
                 .token_user(token, &[])
                 .map(|(user, _)| user)
-                .ok_or_else(Status::unauthorized),
+                .map_err(|_| Status::unauthorized()),
             None => Ok(User::anonymous()),
         }
     }
 
     /// Applies `Impersonate-*` headers, if the user may use them.
-    pub(crate) fn impersonate(&self, user: User, headers: &HeaderMap) -> Result<User> {
+    ///
+    /// Whoever may `impersonate` somebody may do everything in their name. Others need two rights: to
+    /// be them (`impersonate:user-info`), and to do `action` in their name (`impersonate-on:...`).
+    pub(crate) fn impersonate(
+        &self,
+        user: User,
+        headers: &HeaderMap,
+        action: Option<&Action<'_>>,
+    ) -> Result<User> {
         let text = |name: &str| headers.get(name).and_then(|v| v.to_str().ok());
         let groups: Vec<String> = headers
             .get_all("impersonate-group")
@@ -43,44 +53,44 @@ impl Api {
             .filter_map(|v| v.to_str().ok().map(str::to_owned))
             .collect();
         let Some(name) = text("impersonate-user") else {
-            if !groups.is_empty() || text("impersonate-uid").is_some() {
-                return Err(Status::internal(
-                    "requested []v1.ObjectReference without impersonating a user",
-                ));
+            let uid = text("impersonate-uid").unwrap_or_default();
+            if groups.is_empty() && uid.is_empty() {
+                return Ok(user);
             }
-            return Ok(user);
+            let listed: Vec<String> = groups.iter().map(|g| golang::quote(g)).collect();
+            return Err(Status::bad_request(format!(
+                "requested &user.DefaultInfo{{Name:\"\", UID:{}, Groups:[]string{{{}}}, Extra:map[string][]string(nil)}} without impersonating a user name",
+                golang::quote(uid),
+                listed.join(", ")
+            )));
         };
         let (namespace, account) = name
             .strip_prefix("system:serviceaccount:")
             .and_then(|rest| rest.split_once(':'))
             .unwrap_or_default();
-        let allowed = |namespace: &str, resource: &str, object: &str| {
-            let action = Action {
-                verb: "impersonate",
-                namespace,
-                group: "",
-                resource,
-                subresource: "",
-                name: object,
-            };
-            if self.authorize(&user, &action).allowed {
-                return Ok(());
-            }
-            let about = About {
-                group: "",
-                resource,
-                name: object,
-            };
-            let why = Self::denial(&user, &action);
-            Err(Status::forbidden(about, &why))
-        };
-        if account.is_empty() {
-            allowed("", "users", name)?;
+        let mode = if account.is_empty() {
+            "user-info"
         } else {
-            allowed(namespace, "serviceaccounts", account)?;
-        }
-        for group in &groups {
-            allowed("", "groups", group)?;
+            "serviceaccount"
+        };
+        let mut targets = vec![if account.is_empty() {
+            ("", "users", name)
+        } else {
+            (namespace, "serviceaccounts", account)
+        }];
+        targets.extend(groups.iter().map(|group| ("", "groups", group.as_str())));
+        if let Err(denied) = self.may_impersonate(&user, ("impersonate", ""), &targets) {
+            let Some(action) = action else {
+                return Err(denied);
+            };
+            let verb = format!("impersonate-on:{mode}:{}", action.verb);
+            let action = Action {
+                verb: &verb,
+                ..*action
+            };
+            self.demand(&user, &action)?;
+            let verb = format!("impersonate:{mode}");
+            self.may_impersonate(&user, (&verb, "authentication.k8s.io"), &targets)?;
         }
         let mut acted = if account.is_empty() {
             User {
@@ -105,6 +115,42 @@ impl Api {
     }
 }
 
+impl Api {
+    /// Whether a user may be all of these, each a namespace, resource and name.
+    fn may_impersonate(
+        &self,
+        user: &User,
+        (verb, group): (&str, &str),
+        targets: &[(&str, &str, &str)],
+    ) -> Result<()> {
+        targets.iter().try_for_each(|(namespace, resource, name)| {
+            self.demand(
+                user,
+                &Action {
+                    verb,
+                    namespace,
+                    group,
+                    resource,
+                    subresource: "",
+                    name,
+                },
+            )
+        })
+    }
+
+    fn demand(&self, user: &User, action: &Action<'_>) -> Result<()> {
+        if self.authorize(user, action).allowed {
+            return Ok(());
+        }
+        let about = About {
+            group: action.group,
+            resource: action.resource,
+            name: action.name,
+        };
+        Err(Status::forbidden(about, &Self::denial(user, action)))
+    }
+}
+
 fn bearer(headers: &HeaderMap) -> Option<&str> {
     let value = headers.get(header::AUTHORIZATION)?.to_str().ok()?;
     let (scheme, token) = value.split_once(' ')?;
@@ -123,10 +169,21 @@ fn certificate_user(der: &[u8]) -> Option<User> {
         .filter_map(|o| o.as_str().ok().map(str::to_owned))
         .collect();
     groups.push(AUTHENTICATED.into());
+    let digest = Sha256::digest(der)
+        .iter()
+        .fold(String::new(), |mut text, byte| {
+            // Writing to a string does not fail.
+            let _ = write!(text, "{byte:02x}");
+            text
+        });
+    let credential = vec![format!("X509SHA256={digest}")];
     Some(User {
         name,
         groups,
         uid: String::new(),
-        extra: BTreeMap::new(),
+        extra: BTreeMap::from([(
+            "authentication.kubernetes.io/credential-id".to_owned(),
+            credential,
+        )]),
     })
 }

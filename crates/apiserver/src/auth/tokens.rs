@@ -109,6 +109,17 @@ impl Signer {
     }
 }
 
+/// Why a token stands for nobody.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum TokenError {
+    /// Not ours, expired, or of something that is gone.
+    #[error("invalid bearer token")]
+    Invalid,
+    /// Good, but for these audiences only.
+    #[error("the token is for other audiences")]
+    Audience(Vec<String>),
+}
+
 /// Tokens handed to the server, by their text.
 pub(crate) type StaticTokens = BTreeMap<String, User>;
 
@@ -118,7 +129,7 @@ impl Api {
         &self,
         token: &str,
         audiences: &[&str],
-    ) -> Option<(User, Vec<String>)> {
+    ) -> Result<(User, Vec<String>), TokenError> {
         let wanted: Vec<&str> = if audiences.is_empty() {
             vec![ISSUER]
         } else {
@@ -127,18 +138,19 @@ impl Api {
         // Compared through a map of all tokens: the time it takes says nothing about a token's text
         // that an attacker could use over TLS and a map's comparisons of random strings.
         if let Some(user) = self.tokens.get(token) {
-            return Some((
+            return Ok((
                 user.clone(),
                 wanted.iter().map(|a| (*a).to_owned()).collect(),
             ));
         }
-        let payload = self.signer.verify(token)?;
+        let payload = self.signer.verify(token).ok_or(TokenError::Invalid)?;
         if payload["iss"] != ISSUER {
-            return None;
+            return Err(TokenError::Invalid);
         }
         let now = self.clock.now().as_second();
-        if payload["exp"].as_i64()? <= now || payload["nbf"].as_i64()? > now {
-            return None;
+        let time = |claim: &str| payload[claim].as_i64().ok_or(TokenError::Invalid);
+        if time("exp")? <= now || time("nbf")? > now {
+            return Err(TokenError::Invalid);
         }
         let given = object::strings(&payload["aud"]);
         let shared: Vec<String> = wanted
@@ -147,7 +159,8 @@ impl Api {
             .map(|audience| (*audience).to_owned())
             .collect();
         if shared.is_empty() {
-            return None;
+            let given = given.into_iter().map(str::to_owned).collect();
+            return Err(TokenError::Audience(given));
         }
         let private = &payload["kubernetes.io"];
         let (namespace, account) = (text(private, "namespace"), &private["serviceaccount"]);
@@ -172,11 +185,20 @@ impl Api {
             "authentication.kubernetes.io/credential-id".into(),
             vec![format!("JTI={}", text(&payload, "jti"))],
         );
-        Some((user, shared))
+        Ok((user, shared))
     }
 
-    fn exists(&self, storage: &str, namespace: &str, name: &str, uid: &str) -> Option<()> {
-        let entry = self.store.get(storage, &format!("{namespace}/{name}"))?;
-        (object::uid(&entry.value()) == uid).then_some(())
+    fn exists(
+        &self,
+        storage: &str,
+        namespace: &str,
+        name: &str,
+        uid: &str,
+    ) -> Result<(), TokenError> {
+        let entry = self.store.get(storage, &format!("{namespace}/{name}"));
+        match entry {
+            Some(entry) if object::uid(&entry.value()) == uid => Ok(()),
+            _ => Err(TokenError::Invalid),
+        }
     }
 }

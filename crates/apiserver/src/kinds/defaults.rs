@@ -127,6 +127,9 @@ fn depends(name: &str, map: &mut Object) {
                 put(map, "apiGroup", "rbac.authorization.k8s.io".into());
             }
         }
+        "rbac.v1.RoleRef" if text(map, "apiGroup").is_empty() => {
+            map.insert("apiGroup".into(), "rbac.authorization.k8s.io".into());
+        }
         "apiextensions.v1.CustomResourceDefinitionNames" => {
             let kind = text(map, "kind").to_owned();
             put(map, "singular", kind.to_lowercase().into());

@@ -1,17 +1,19 @@
 //! CustomResourceDefinitions read into [`Resource`]s.
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
 use serde_json::Value;
 
 use super::{Resource, Traits, builtin, text};
-use crate::{object, schema::Schema};
+use crate::{
+    object,
+    schema::Schema,
+    webhook::{self, Place},
+};
 
 /// What a CRD says about one of its versions, beyond names.
 #[derive(Debug, Default)]
 pub(crate) struct Version {
-    /// The CRD's name, `plural.group`.
-    pub(crate) crd: String,
     pub(crate) status: bool,
     pub(crate) scale: Option<Scale>,
     /// Paths declared selectable, such as `.spec.color`.
@@ -26,7 +28,11 @@ pub(crate) struct Version {
     /// The `openAPIV3Schema`, as written and compiled.
     pub(crate) source: Value,
     pub(crate) schema: Option<Arc<Schema>>,
+    /// The schemas of all versions, served or not, by `apiVersion`: stored objects may be of any.
+    pub(crate) schemas: Schemas,
 }
+
+type Schemas = Arc<BTreeMap<String, Arc<Schema>>>;
 
 /// Where a `scale` subresource finds its numbers.
 #[derive(Debug, Clone)]
@@ -37,13 +43,36 @@ pub(crate) struct Scale {
 }
 
 /// How objects are converted between versions.
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, Default)]
 pub(crate) enum Conversion {
     /// Only `apiVersion` differs.
     #[default]
     None,
-    /// A webhook is asked; the `spec.conversion.webhook` of the CRD.
-    Webhook(Value),
+    /// A webhook is asked.
+    Webhook(Arc<Webhook>),
+}
+
+/// The webhook of a CRD's `spec.conversion`.
+#[derive(Debug)]
+pub(crate) struct Webhook {
+    pub(crate) place: Result<Place, webhook::Error>,
+    /// The version of reviews it speaks.
+    pub(crate) speaks: &'static str,
+}
+
+impl Webhook {
+    fn read(webhook: &Value) -> Self {
+        let versions = object::strings(&webhook["conversionReviewVersions"]);
+        let known = versions.iter().find_map(|version| match *version {
+            "v1" => Some("apiextensions.k8s.io/v1"),
+            "v1beta1" => Some("apiextensions.k8s.io/v1beta1"),
+            _ => None,
+        });
+        Self {
+            place: Place::read(&webhook["clientConfig"]),
+            speaks: known.unwrap_or("apiextensions.k8s.io/v1"),
+        }
+    }
 }
 
 /// The served versions of a CRD; `since` is the revision of its last change.
@@ -67,17 +96,29 @@ pub(crate) fn resources(crd: &Value, since: u64) -> Vec<Resource> {
         .find(|version| version["storage"] == true)
         .map_or("", |version| text(version, "name"));
     let conversion = match text(&spec["conversion"], "strategy") {
-        "Webhook" => Conversion::Webhook(spec["conversion"]["webhook"].clone()),
+        "Webhook" => {
+            let webhook = Webhook::read(&spec["conversion"]["webhook"]);
+            Conversion::Webhook(Arc::new(webhook))
+        }
         _ => Conversion::None,
     };
     let fallback = |field: &str, default: String| match text(names, field) {
         "" => default,
         given => given.to_owned(),
     };
+    let schemas: Schemas = Arc::new(
+        versions
+            .iter()
+            .filter_map(|version| {
+                let schema = Schema::from_crd(&version["schema"]["openAPIV3Schema"]).ok()?;
+                let name = object::api_version(group, text(version, "name"));
+                Some((name, Arc::new(schema)))
+            })
+            .collect(),
+    );
     let of_version = |version: &Value| {
         let name = text(version, "name");
         let details = Version {
-            crd: object::name(crd).to_owned(),
             status: version["subresources"]["status"].is_object(),
             scale: scale(&version["subresources"]["scale"]),
             selectable: version["selectableFields"]
@@ -99,9 +140,8 @@ pub(crate) fn resources(crd: &Value, since: u64) -> Vec<Resource> {
                     str::to_owned,
                 )
             }),
-            schema: Schema::from_crd(&version["schema"]["openAPIV3Schema"])
-                .ok()
-                .map(Arc::new),
+            schema: schemas.get(&object::api_version(group, name)).cloned(),
+            schemas: Arc::clone(&schemas),
             source: version["schema"]["openAPIV3Schema"].clone(),
         };
         Resource {

@@ -9,7 +9,7 @@ mod value;
 
 use kube_cel::KubeCelExt as _;
 use kube_cel::cel::objects::OptionalValue;
-use kube_cel::cel::{Context, ExecutionError, Value as Cel};
+use kube_cel::cel::{Context, ExecutionError, Program, Value as Cel};
 use serde_json::Value;
 
 pub(crate) use rule::Rule;
@@ -78,6 +78,35 @@ pub(crate) fn check(root: &Node, object: &Value, old: Option<&Value>) -> Vec<Fie
         let unchanged = old == Some(object);
         walk.node(root, object, old, "", unchanged);
         walk.errors
+    })
+}
+
+/// Whether a program that sees these JSON values says yes.
+pub(crate) fn decide(program: &Program, variables: &[(&str, &Value)]) -> Result<bool, String> {
+    LIBRARY.with(|library| {
+        let mut scope = library.new_inner_scope();
+        for (name, value) in variables {
+            scope.add_variable_from_value(*name, value::plain(value));
+        }
+        match program.execute(&scope) {
+            Ok(Cel::Bool(answer)) => Ok(answer),
+            Ok(_) => Err("must evaluate to bool".to_owned()),
+            Err(error) => Err(lower(&error)),
+        }
+    })
+}
+
+/// A name that a program uses although nobody declares it.
+pub(crate) fn undeclared(program: &Program, declared: &[&str]) -> Option<String> {
+    LIBRARY.with(|library| {
+        let mut scope = library.new_inner_scope();
+        for name in declared {
+            scope.add_variable_from_value(*name, value::plain(&serde_json::json!({})));
+        }
+        match program.execute(&scope) {
+            Err(ExecutionError::UndeclaredReference(name)) => Some(name.to_string()),
+            _ => None,
+        }
     })
 }
 

@@ -352,6 +352,12 @@ impl History {
         Ok((events, self.revision.max(after)))
     }
 
+    pub(super) fn changed(&self, resource: &str) -> u64 {
+        self.tables
+            .get(resource)
+            .map_or(0, |table| *table.changed.borrow())
+    }
+
     pub(super) fn changes_of(&self, resource: &str) -> Option<watch::Receiver<u64>> {
         Some(self.tables.get(resource)?.changed.subscribe())
     }

@@ -11,3 +11,4 @@ mod crd;
 mod garbage;
 mod server;
 mod watch;
+mod webhooks;

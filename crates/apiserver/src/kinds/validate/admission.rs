@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::{Faults, is_empty, list, text};
-use crate::names;
+use crate::{admission::check_condition, names};
 
 pub(super) fn check(object: &Value, faults: &mut Faults) {
     let mut seen: Vec<&str> = Vec::new();
@@ -35,6 +35,13 @@ pub(super) fn check(object: &Value, faults: &mut Faults) {
             let why = "must specify one of v1, v1beta1";
             faults.required(&format!("{at}.admissionReviewVersions"), why);
         }
+        let versions = list(&webhook["admissionReviewVersions"]);
+        let known = |v: &Value| v == "v1" || v == "v1beta1";
+        if !versions.is_empty() && !versions.iter().any(known) {
+            let why = "must include at least one of v1, v1beta1";
+            let versions = webhook["admissionReviewVersions"].clone();
+            faults.invalid(&format!("{at}.admissionReviewVersions"), versions, why);
+        }
         let policy = text(webhook, "failurePolicy");
         faults.one_of(&format!("{at}.failurePolicy"), policy, &["Fail", "Ignore"]);
         if let Some(seconds) = webhook["timeoutSeconds"].as_i64()
@@ -49,6 +56,38 @@ pub(super) fn check(object: &Value, faults: &mut Faults) {
                     faults.required(&format!("{at}.rules[{j}].{name}"), "");
                 }
             }
+            for (k, operation) in list(&rule["operations"]).iter().enumerate() {
+                faults.one_of(
+                    &format!("{at}.rules[{j}].operations[{k}]"),
+                    operation.as_str().unwrap_or_default(),
+                    &["*", "CONNECT", "CREATE", "DELETE", "UPDATE"],
+                );
+            }
+        }
+        conditions(webhook, &at, faults);
+    }
+}
+
+fn conditions(webhook: &Value, at: &str, faults: &mut Faults) {
+    let mut seen: Vec<&str> = Vec::new();
+    for (i, condition) in list(&webhook["matchConditions"]).iter().enumerate() {
+        let at = format!("{at}.matchConditions[{i}]");
+        let (name, expression) = (text(condition, "name"), text(condition, "expression"));
+        if name.is_empty() {
+            faults.required(&format!("{at}.name"), "");
+        } else if seen.contains(&name) {
+            faults.duplicate(&format!("{at}.name"), name);
+        } else {
+            let reasons = names::qualified_name(name);
+            if !reasons.is_empty() {
+                faults.invalid(&format!("{at}.name"), name, reasons.join(","));
+            }
+        }
+        seen.push(name);
+        if expression.trim().is_empty() {
+            faults.required(&format!("{at}.expression"), "");
+        } else if let Err(why) = check_condition(expression) {
+            faults.invalid(&format!("{at}.expression"), expression, why);
         }
     }
 }
@@ -76,12 +115,9 @@ fn client(config: &Value, at: &str, faults: &mut Faults) {
         (false, true) => {
             if !url.starts_with("https://") {
                 let scheme = url.split_once("://").map_or("", |(scheme, _)| scheme);
-                let why = format!(
-                    "'https' is the only allowed URL scheme; desired format: \
-                     https://host[/path], found scheme {}",
-                    crate::golang::quote(scheme)
-                );
-                faults.invalid(&format!("{at}.url"), url, why);
+                let why =
+                    "'https' is the only allowed URL scheme; desired format: https://host[/path]";
+                faults.invalid(&format!("{at}.url"), scheme, why);
             }
         }
         (true, false) => {

@@ -55,7 +55,7 @@ fn object(entries: impl Iterator<Item = (String, Cel)>) -> Cel {
     Cel::Map(Map { map: Arc::new(map) })
 }
 
-fn plain(value: &Value) -> Cel {
+pub(super) fn plain(value: &Value) -> Cel {
     match value {
         Value::Null => Cel::Null,
         Value::Bool(b) => Cel::Bool(*b),
