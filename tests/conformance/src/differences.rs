@@ -5,6 +5,8 @@
 pub struct Difference {
     /// The case, or the beginning of its name up to a `*`.
     pub case: &'static str,
+    /// The step, by its label.
+    pub step: &'static str,
     /// The place in a step, `*` standing for one member or, at the end, for everything below.
     pub path: &'static str,
     /// Why ours is right for what it is.
@@ -12,12 +14,25 @@ pub struct Difference {
 }
 
 /// All deliberate differences.
-pub const DIFFERENCES: &[Difference] = &[];
+pub const DIFFERENCES: &[Difference] = &[
+    Difference {
+        case: "definitions::scale_maps_replicas",
+        step: "effect",
+        path: "/body/metadata/managedFields/1/time",
+        reason: "kube-apiserver forgets when a field was changed through a custom kind's scale; ours says when, as for every other change",
+    },
+    Difference {
+        case: "definitions::scale_maps_replicas",
+        step: "applied scale",
+        path: "/body/*",
+        reason: "kube-apiserver cannot apply to the scale of any custom object (500); ours can, and refuses this one because it has no replicas to begin with",
+    },
+];
 
 /// Whether this is a case in which ours still differs without meaning to (`not-yet.txt`).
 ///
 /// A case on this list may differ, which `CONFORMANCE_STRICT=1` shows in full; one that has come to
-/// agree says so, and is to be taken off.
+/// agree fails until it is taken off, so that the list never says more than is true.
 pub fn is_not_yet(case: &str) -> bool {
     include_str!("../not-yet.txt")
         .lines()
@@ -25,12 +40,12 @@ pub fn is_not_yet(case: &str) -> bool {
 }
 
 impl Difference {
-    pub(crate) fn covers(&self, case: &str, path: &str) -> bool {
+    pub(crate) fn covers(&self, case: &str, step: &str, path: &str) -> bool {
         let case_fits = match self.case.strip_suffix('*') {
             Some(start) => case.starts_with(start),
             None => case == self.case,
         };
-        case_fits && fits(self.path, path)
+        case_fits && self.step == step && fits(self.path, path)
     }
 }
 
@@ -54,6 +69,11 @@ fn fits(pattern: &str, path: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn every_difference_has_its_reason() {
+        assert!(DIFFERENCES.iter().all(|d| d.reason.len() > 20));
+    }
 
     #[test]
     fn a_star_stands_for_one_member_or_for_the_rest() {
