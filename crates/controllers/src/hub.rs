@@ -46,18 +46,16 @@ type Subscriber<K> = Box<dyn Fn(&K) + Send + Sync>;
 /// What the watch of one kind knows. Reads like the store it holds.
 pub(crate) struct Known<K: Kind> {
     store: Store<K>,
-    absent: watch::Receiver<bool>,
+    seen: watch::Receiver<bool>,
 }
 
 impl<K: Kind> Known<K> {
     /// Waits until everything there is has been seen once, or the API server is known not to serve the kind.
+    ///
+    /// Not the store's own way of waiting: it wakes only the last of several who wait, and here all controllers do.
     pub(crate) async fn ready(&self) {
-        let mut absent = self.absent.clone();
-        tokio::select! {
-            // Either fails only when the watch is gone, and then nothing is looked at anyway.
-            _ = self.store.wait_until_ready() => {}
-            _ = absent.wait_for(|absent| *absent) => {}
-        }
+        // Fails only when the watch is gone, and then nothing is looked at anyway.
+        let _ = self.seen.clone().wait_for(|seen| *seen).await;
     }
 }
 
@@ -71,7 +69,7 @@ impl<K: Kind> Deref for Known<K> {
 /// The watch of one kind.
 pub(crate) struct Watch<K: Kind> {
     store: Store<K>,
-    absent: watch::Sender<bool>,
+    seen: watch::Sender<bool>,
     writer: reflector::store::Writer<K>,
     subscribers: Vec<Subscriber<K>>,
 }
@@ -81,7 +79,7 @@ impl<K: Kind> Watch<K> {
         let (store, writer) = reflector::store();
         Self {
             store,
-            absent: watch::Sender::new(false),
+            seen: watch::Sender::new(false),
             writer,
             subscribers: Vec::new(),
         }
@@ -90,7 +88,7 @@ impl<K: Kind> Watch<K> {
     pub(crate) fn known(&self) -> Known<K> {
         Known {
             store: self.store.clone(),
-            absent: self.absent.subscribe(),
+            seen: self.seen.subscribe(),
         }
     }
 
@@ -103,7 +101,7 @@ impl<K: Kind> Watch<K> {
     pub(crate) fn run(self, api: Api<K>) -> BoxFuture<'static, ()> {
         let Self {
             store: _,
-            absent,
+            seen,
             writer,
             subscribers,
         } = self;
@@ -119,10 +117,15 @@ impl<K: Kind> Watch<K> {
                             tell(&object);
                         }
                     }
-                    Ok(Event::Init | Event::InitDone) => {}
+                    Ok(Event::Init) => {}
+                    Ok(Event::InitDone) => {
+                        seen.send_replace(true);
+                    }
                     Err(error) => {
                         // A kind of another project may be installed later; until then there is none of it.
-                        absent.send_replace(is_not_served(&error));
+                        if is_not_served(&error) {
+                            seen.send_replace(true);
+                        }
                         tracing::debug!(kind = %K::kind(&()), %error, "watch interrupted");
                     }
                 }
@@ -248,5 +251,58 @@ impl SpecChanges {
             .lock()
             .unwrap_or_else(std::sync::PoisonError::into_inner);
         seen.insert(key, print) != Some(print)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use api::cluster_api::{Cluster, ClusterSpec};
+    use futures::FutureExt as _;
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+    use kube::client::Body;
+
+    use super::*;
+
+    /// An API server that thinks for a second and then lists nothing.
+    fn slow_server() -> Client {
+        let service = tower::service_fn(|request: http::Request<Body>| async move {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            if request.uri().query().unwrap_or_default().contains("watch") {
+                std::future::pending::<()>().await;
+            }
+            let list = r#"{"apiVersion":"cluster.x-k8s.io/v1beta2","kind":"ClusterList","metadata":{"resourceVersion":"1"},"items":[]}"#;
+            Ok::<_, std::convert::Infallible>(http::Response::new(Body::from(
+                list.as_bytes().to_vec(),
+            )))
+        });
+        Client::new(service, "default")
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn everybody_who_waits_for_a_watch_is_told() {
+        let watch = Watch::<Cluster>::new();
+        let waiting = [watch.known(), watch.known(), watch.known()];
+        let running = watch.run(Api::all(slow_server()));
+        let all = futures::future::join_all(waiting.iter().map(|known| known.ready().boxed()));
+        let limit = Duration::from_mins(1);
+        tokio::select! {
+            () = running => panic!("the watch ended"),
+            told = tokio::time::timeout(limit, all) => assert!(told.is_ok(), "some still wait"),
+        }
+    }
+
+    #[test]
+    fn a_new_owner_is_a_change() {
+        let changes = SpecChanges::new();
+        let mut object = Cluster::new("a", ClusterSpec::default());
+        assert!(changes.is_new(&object));
+        assert!(!changes.is_new(&object));
+        object.metadata.owner_references = Some(vec![OwnerReference {
+            uid: "1".into(),
+            ..OwnerReference::default()
+        }]);
+        assert!(changes.is_new(&object));
     }
 }
