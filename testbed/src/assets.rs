@@ -34,6 +34,18 @@ impl Assets {
         &self.dir
     }
 
+    /// The directory of one program's manifests: `crd/*.yaml`, and `webhook.yaml` where it has webhooks.
+    pub fn manifests(&self, name: &str) -> Result<PathBuf, Error> {
+        let path = self.dir.join(format!("{name}.manifests"));
+        if path.join("crd").is_dir() {
+            Ok(path)
+        } else {
+            Err(Error {
+                program: name.into(),
+            })
+        }
+    }
+
     /// The path of one program.
     pub fn program(&self, name: &str) -> Result<PathBuf, Error> {
         let path = self.dir.join(name);
@@ -55,10 +67,17 @@ impl Assets {
 /// When a program is missing and `CI=true`.
 pub fn assets_or_skip(suite: &str, programs: &[&str]) -> Option<Assets> {
     let assets = assets();
-    let Some(missing) = programs
-        .iter()
-        .find_map(|program| assets.program(program).err())
-    else {
+    let lacks = |name: &str| {
+        let manifests = components::find(name).and_then(|component| component.manifests);
+        assets
+            .program(name)
+            .and_then(|program| match manifests {
+                Some(_) => assets.manifests(name),
+                None => Ok(program),
+            })
+            .err()
+    };
+    let Some(missing) = programs.iter().find_map(|program| lacks(program)) else {
         return Some(assets);
     };
     let ci = std::env::var("CI").is_ok_and(|ci| ci == "true" || ci == "1");

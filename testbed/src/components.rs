@@ -22,6 +22,8 @@ pub struct Component {
     pub package: &'static str,
     /// Whether `cargo xtask test` needs it, so that it is built without being asked for.
     pub in_suites: bool,
+    /// Directory of its manifests (`crd/bases`, `webhook/manifests.yaml`) in the Go module it comes from, if it has any.
+    pub manifests: Option<&'static str>,
     stamp: Stamp,
     go_mod: &'static str,
     go_sum: &'static str,
@@ -40,12 +42,18 @@ enum Stamp {
 
 macro_rules! component {
     ($name:literal, $module:literal, $requires:literal, $package:literal, $in_suites:literal, $stamp:expr) => {
+        component!(
+            $name, $module, $requires, $package, $in_suites, $stamp, None
+        )
+    };
+    ($name:literal, $module:literal, $requires:literal, $package:literal, $in_suites:literal, $stamp:expr, $manifests:expr) => {
         Component {
             name: $name,
             module: $module,
             requires: $requires,
             package: concat!($requires, $package),
             in_suites: $in_suites,
+            manifests: $manifests,
             stamp: $stamp,
             go_mod: include_str!(concat!("../go/", $module, "/go.mod")),
             go_sum: include_str!(concat!("../go/", $module, "/go.sum")),
@@ -68,12 +76,12 @@ pub const ALL: &[Component] = &[
     component!("kube-controller-manager", "kubernetes", "k8s.io/kubernetes", "/cmd/kube-controller-manager", true, KUBERNETES),
     component!("helm", "helm", "helm.sh/helm/v3", "/cmd/helm", true, Stamp::Helm),
     component!("kube-scheduler", "kubernetes", "k8s.io/kubernetes", "/cmd/kube-scheduler", false, KUBERNETES),
-    component!("capi-core", "cluster-api", "sigs.k8s.io/cluster-api", "", false, CLUSTER_API),
-    component!("capi-kubeadm-bootstrap", "cluster-api", "sigs.k8s.io/cluster-api", "/bootstrap/kubeadm", false, CLUSTER_API),
-    component!("capi-kubeadm-control-plane", "cluster-api", "sigs.k8s.io/cluster-api", "/controlplane/kubeadm", false, CLUSTER_API),
+    component!("capi-core", "cluster-api", "sigs.k8s.io/cluster-api", "", true, CLUSTER_API, Some("config")),
+    component!("capi-kubeadm-bootstrap", "cluster-api", "sigs.k8s.io/cluster-api", "/bootstrap/kubeadm", true, CLUSTER_API, Some("bootstrap/kubeadm/config")),
+    component!("capi-kubeadm-control-plane", "cluster-api", "sigs.k8s.io/cluster-api", "/controlplane/kubeadm", true, CLUSTER_API, Some("controlplane/kubeadm/config")),
     component!("clusterctl", "cluster-api", "sigs.k8s.io/cluster-api", "/cmd/clusterctl", false, CLUSTER_API),
-    component!("ipam-in-cluster", "ipam-in-cluster", "sigs.k8s.io/cluster-api-ipam-provider-in-cluster", "", false, Stamp::None),
-    component!("capmox", "capmox", "github.com/ionos-cloud/cluster-api-provider-proxmox", "/cmd", false, Stamp::None),
+    component!("ipam-in-cluster", "ipam-in-cluster", "sigs.k8s.io/cluster-api-ipam-provider-in-cluster", "", true, Stamp::None, Some("config")),
+    component!("capmox", "capmox", "github.com/ionos-cloud/cluster-api-provider-proxmox", "/cmd", true, Stamp::None, Some("config")),
 ];
 
 /// The component called `name`.
@@ -144,6 +152,16 @@ impl Component {
     /// Where the built program lies, or will lie.
     pub fn path(&self, cache: &Path) -> PathBuf {
         cache.join(self.key()).join(self.name)
+    }
+
+    /// Where its manifests lie, or will lie: `crd/*.yaml` and, if it has webhooks, `webhook.yaml`.
+    pub fn manifests_path(&self, cache: &Path) -> PathBuf {
+        cache.join(self.key()).join("manifests")
+    }
+
+    /// Under which name they are found beside the programs.
+    pub fn manifests_link(&self) -> String {
+        format!("{}.manifests", self.name)
     }
 }
 

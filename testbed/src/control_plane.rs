@@ -1,7 +1,6 @@
 //! A real control plane on loopback: etcd, kube-apiserver, and on request the controllers.
 
 use std::ffi::OsString;
-use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -14,7 +13,7 @@ use crate::assets::{self, Assets};
 use crate::http::{Client, Credentials};
 use crate::kubeconfig;
 use crate::pki::{Authority, Identity};
-use crate::process::{self, Process};
+use crate::process::{self, Flags, Process, free_ports};
 
 /// How long a component may take to become ready. Two seconds are usual; a loaded machine needs more.
 const PATIENCE: Duration = Duration::from_secs(90);
@@ -71,6 +70,7 @@ pub struct ControlPlane {
     authority: Authority,
     admin: Identity,
     client: Client,
+    etcd_url: String,
 }
 
 impl ControlPlane {
@@ -128,6 +128,7 @@ impl ControlPlane {
             authority,
             admin,
             client,
+            etcd_url,
         };
         plane.wait_until_ready().await?;
         plane.start_controllers(assets, options)?;
@@ -217,6 +218,16 @@ impl ControlPlane {
         &self.authority
     }
 
+    /// Where its etcd answers, for other API servers with prefixes of their own.
+    pub fn etcd_url(&self) -> &str {
+        &self.etcd_url
+    }
+
+    /// The directory of its files, which goes with it.
+    pub fn dir(&self) -> &Path {
+        self.dir.path()
+    }
+
     /// The processes, to be measured.
     pub fn processes(&self) -> &[Process] {
         &self.processes
@@ -227,23 +238,6 @@ const ENDED: &str = "ended";
 const KUBECONFIG: &str = "admin.kubeconfig";
 const SIGNING_KEY: &str = "service-accounts.pem";
 const CA: &str = "ca.pem";
-
-#[derive(Default)]
-struct Flags(Vec<OsString>);
-
-impl Flags {
-    fn set(&mut self, name: &str, value: &str) -> &mut Self {
-        self.0.push(format!("--{name}={value}").into());
-        self
-    }
-
-    fn path(&mut self, name: &str, value: &Path) -> &mut Self {
-        let mut flag = OsString::from(format!("--{name}="));
-        flag.push(value);
-        self.0.push(flag);
-        self
-    }
-}
 
 fn apiserver_flags(
     dir: &Path,
@@ -298,16 +292,4 @@ fn apiserver_flags(
         .0
         .extend(options.apiserver_flags.iter().map(OsString::from));
     Ok(flags)
-}
-
-/// Ports that are free now. All are held until all are known, so that they differ.
-fn free_ports<const N: usize>() -> Result<[u16; N], std::io::Error> {
-    let held: Vec<TcpListener> = (0..N)
-        .map(|_| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)))
-        .collect::<Result<_, _>>()?;
-    let mut ports = [0; N];
-    for (port, listener) in ports.iter_mut().zip(&held) {
-        *port = listener.local_addr()?.port();
-    }
-    Ok(ports)
 }

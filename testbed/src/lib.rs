@@ -8,6 +8,7 @@
 //! - [`components`] is the list: what there is, at which version, and where it lies once built.
 //! - `cargo xtask testbed` builds what is missing into a cache outside of the checkout.
 //! - [`Assets`] finds the built programs; a suite that needs them begins with [`assets_or_skip`].
+//! - `manager` runs Cluster API's controllers and CAPMOX as plain processes, with their webhooks on this machine.
 //! - `ControlPlane` starts etcd and kube-apiserver; `Kubectl` and `Helm` run those programs; `http::Client`
 //!   speaks to a server without hiding anything.
 //!
@@ -23,6 +24,8 @@ pub mod http;
 #[cfg(feature = "run")]
 mod kubeconfig;
 #[cfg(feature = "run")]
+pub mod manager;
+#[cfg(feature = "run")]
 pub mod pki;
 #[cfg(feature = "run")]
 pub mod process;
@@ -32,5 +35,7 @@ pub mod tools;
 pub use assets::{Assets, Error as AssetsError, assets, assets_or_skip};
 #[cfg(feature = "run")]
 pub use control_plane::{ControlPlane, Options};
+#[cfg(feature = "run")]
+pub use manager::{Manager, Provider};
 #[cfg(feature = "run")]
 pub use tools::{Helm, Kubectl, Outcome};

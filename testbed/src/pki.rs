@@ -4,6 +4,8 @@ use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa,
     Issuer, KeyPair, KeyUsagePurpose,
 };
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 
 /// A certificate and its key, both in PEM.
 #[derive(Clone)]
@@ -50,6 +52,22 @@ impl Authority {
         })
     }
 
+    /// An authority that somebody else made, such as the one Cluster API makes for a cluster.
+    pub fn from_pem(cert: &str, key: &str) -> Result<Self, rcgen::Error> {
+        let unusable = || rcgen::Error::CouldNotParseKeyPair;
+        let key = match PrivateKeyDer::from_pem_slice(key.as_bytes()).map_err(|_| unusable())? {
+            PrivateKeyDer::Pkcs1(rsa) => KeyPair::from_pkcs8_der_and_sign_algo(
+                &PrivatePkcs8KeyDer::from(pkcs8(rsa.secret_pkcs1_der())),
+                &rcgen::PKCS_RSA_SHA256,
+            )?,
+            _ => KeyPair::from_pem(key)?,
+        };
+        Ok(Self {
+            issuer: Issuer::from_ca_cert_pem(cert, key)?,
+            cert: cert.to_owned(),
+        })
+    }
+
     /// The authority's certificate in PEM.
     pub fn cert(&self) -> &str {
         &self.cert
@@ -80,6 +98,29 @@ impl Authority {
             key: key.serialize_pem(),
         })
     }
+}
+
+/// Wraps an RSA key in the form that says what it is.
+fn pkcs8(rsa: &[u8]) -> Vec<u8> {
+    const RSA_ENCRYPTION: &[u8] = &[
+        0x30, 0x0d, 0x06, 0x09, 0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x01, 0x01, 0x05, 0x00,
+    ];
+    let tagged = |tag: u8, content: &[u8]| {
+        let length = content.len().to_be_bytes();
+        let digits = &length[length.iter().take_while(|byte| **byte == 0).count()..];
+        let mut out = vec![tag];
+        if content.len() > 0x7f {
+            out.push(0x80 | u8::try_from(digits.len()).unwrap_or_default());
+        }
+        out.extend(digits);
+        out.extend(content);
+        out
+    };
+    let version = [0x02, 0x01, 0x00];
+    tagged(
+        0x30,
+        &[&version, RSA_ENCRYPTION, &tagged(0x04, rsa)].concat(),
+    )
 }
 
 fn name(common: &str, organizations: &[&str]) -> DistinguishedName {

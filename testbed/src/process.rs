@@ -7,6 +7,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::io::{BufRead as _, BufReader};
+use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
@@ -48,9 +49,20 @@ impl Process {
     /// Starts `program` with its output in `dir/<name>.log`.
     ///
     /// With `clear`, `dir` is removed once the process has ended.
-    pub(crate) fn start(
+    pub fn start(
         program: &Path,
         args: &[OsString],
+        dir: &Path,
+        clear: bool,
+    ) -> Result<Self, Error> {
+        Self::start_with(program, args, &[], dir, clear)
+    }
+
+    /// Starts `program` with these variables added to its environment.
+    pub fn start_with(
+        program: &Path,
+        args: &[OsString],
+        environment: &[(&str, &OsStr)],
         dir: &Path,
         clear: bool,
     ) -> Result<Self, Error> {
@@ -74,6 +86,7 @@ impl Process {
             })
             .arg(program)
             .args(args)
+            .envs(environment.iter().copied())
             .current_dir(dir)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -117,9 +130,14 @@ impl Process {
             .is_some_and(|rest| rest.trim_start().starts_with(['Z', 'X']))
     }
 
+    /// Everything it has written.
+    pub fn log(&self) -> String {
+        std::fs::read_to_string(&self.log).unwrap_or_default()
+    }
+
     /// The last lines it has written.
     pub fn log_tail(&self) -> String {
-        let log = std::fs::read_to_string(&self.log).unwrap_or_default();
+        let log = self.log();
         let lines: Vec<_> = log.lines().collect();
         lines[lines.len().saturating_sub(20)..].join("\n")
     }
@@ -130,4 +148,36 @@ impl Drop for Process {
         drop(self.watchdog.stdin.take());
         let _ = self.watchdog.wait();
     }
+}
+
+/// Flags of a component, written `--name=value`.
+#[derive(Clone, Debug, Default)]
+pub struct Flags(pub Vec<OsString>);
+
+impl Flags {
+    /// Adds a flag.
+    pub fn set(&mut self, name: &str, value: &str) -> &mut Self {
+        self.0.push(format!("--{name}={value}").into());
+        self
+    }
+
+    /// Adds a flag whose value is a path.
+    pub fn path(&mut self, name: &str, value: &Path) -> &mut Self {
+        let mut flag = OsString::from(format!("--{name}="));
+        flag.push(value);
+        self.0.push(flag);
+        self
+    }
+}
+
+/// Ports that are free now. All are held until all are known, so that they differ.
+pub fn free_ports<const N: usize>() -> Result<[u16; N], std::io::Error> {
+    let held: Vec<TcpListener> = (0..N)
+        .map(|_| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)))
+        .collect::<Result<_, _>>()?;
+    let mut ports = [0; N];
+    for (port, listener) in ports.iter_mut().zip(&held) {
+        *port = listener.local_addr()?.port();
+    }
+    Ok(ports)
 }

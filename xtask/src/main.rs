@@ -45,6 +45,8 @@ fn main() -> Result<()> {
         Command::Test => {
             check()?;
             prepare_testbed()?;
+            // Suites that start our program as a process need it built; tests alone would not build it.
+            cargo(&["build", "--workspace", "--bins"])?;
             cargo_test(&["test", "--workspace", "--all-targets"])
         }
         Command::Check => check(),

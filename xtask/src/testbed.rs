@@ -62,8 +62,65 @@ pub(crate) fn build(args: &Args) -> Result<PathBuf> {
             path
         };
         link(&path, &bin.join(component.name))?;
+        if let Some(source) = component.manifests {
+            let path = component.manifests_path(&cache);
+            if !path.is_dir() {
+                let go = match &toolchain {
+                    Some(go) => go,
+                    None => toolchain.insert(go::find_or_install(&cache)?),
+                };
+                copy_manifests(go, component, source, &path)?;
+            }
+            link(&path, &bin.join(component.manifests_link()))?;
+        }
     }
     Ok(bin)
+}
+
+/// Copies a component's manifests out of the module it was built from, so that suites need no Go to read them.
+fn copy_manifests(go: &Path, component: &Component, source: &str, path: &Path) -> Result<()> {
+    let said = Command::new(go)
+        .current_dir(root().join("testbed/go").join(component.module))
+        .args(["list", "-m", "-f", "{{.Dir}}", component.requires])
+        .stderr(Stdio::inherit())
+        .output()
+        .with_context(|| format!("cannot start {}", go.display()))?;
+    let module = String::from_utf8_lossy(&said.stdout).trim().to_owned();
+    ensure!(
+        said.status.success() && !module.is_empty(),
+        "go does not know where {} lies",
+        component.requires
+    );
+    let source = Path::new(&module).join(source);
+    let unfinished = path.with_extension(format!("{}.new", std::process::id()));
+    fs::create_dir_all(unfinished.join("crd")).context("cannot create a directory")?;
+    let copy = |from: &Path, to: &Path| -> Result<()> {
+        let content = fs::read(from).with_context(|| format!("cannot read {}", from.display()))?;
+        fs::write(to, content).with_context(|| format!("cannot write {}", to.display()))
+    };
+    let bases = source.join("crd/bases");
+    let listed =
+        fs::read_dir(&bases).with_context(|| format!("cannot list {}", bases.display()))?;
+    for entry in listed {
+        let entry = entry.context("cannot list the definitions")?;
+        copy(
+            &entry.path(),
+            &unfinished.join("crd").join(entry.file_name()),
+        )?;
+    }
+    let webhooks = source.join("webhook/manifests.yaml");
+    if webhooks.is_file() {
+        copy(&webhooks, &unfinished.join("webhook.yaml"))?;
+    }
+    match fs::rename(&unfinished, path) {
+        // Somebody else was quicker, with the same files.
+        Err(_) if path.is_dir() => {
+            fs::remove_dir_all(&unfinished).context("cannot remove a directory")
+        }
+        result => {
+            result.with_context(|| format!("cannot move the manifests to {}", path.display()))
+        }
+    }
 }
 
 fn select(args: &Args) -> Result<Vec<&'static Component>> {

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use http::Method;
 use testbed::http::Credentials;
-use testbed::{ControlPlane, Kubectl, Options, assets_or_skip};
+use testbed::{ControlPlane, Kubectl, Manager, Options, Provider, assets_or_skip};
 
 #[tokio::test]
 async fn a_control_plane_answers_and_leaves_nothing_behind() {
@@ -89,4 +89,52 @@ async fn components_end_when_their_owner_aborts() {
     tokio::time::timeout(std::time::Duration::from_secs(20), gone)
         .await
         .expect("all have ended");
+}
+
+#[tokio::test]
+async fn cluster_api_runs_beside_a_control_plane() {
+    let programs = [
+        "etcd",
+        "kube-apiserver",
+        "kubectl",
+        "capi-core",
+        "capi-kubeadm-bootstrap",
+        "capi-kubeadm-control-plane",
+        "ipam-in-cluster",
+    ];
+    let Some(assets) = assets_or_skip("testbed", &programs) else {
+        return;
+    };
+    let plane = ControlPlane::start(&assets, &Options::default())
+        .await
+        .unwrap();
+    let managers = Manager::start(&assets, &plane, Provider::CLUSTER_API)
+        .await
+        .unwrap();
+    assert_eq!(managers.len(), Provider::CLUSTER_API.len());
+    let kubectl = Kubectl::new(&assets, &plane.kubeconfig()).unwrap();
+    let check = "apiVersion: cluster.x-k8s.io/v1beta1\nkind: MachineHealthCheck\nmetadata: {name: a}\n\
+                 spec: {clusterName: a, selector: {matchLabels: {a: b}}, unhealthyConditions: \
+                 [{type: Ready, status: Unknown, timeout: 5m}]}\n";
+    kubectl
+        .run(&["apply", "-f", "-"], check)
+        .await
+        .unwrap()
+        .success();
+    // Its admission webhook adds a label, its conversion webhook knows the newer form.
+    let shown = kubectl
+        .run(
+            &[
+                "get",
+                "machinehealthchecks.v1beta2.cluster.x-k8s.io",
+                "a",
+                "-o",
+                "jsonpath={.metadata.labels} {.spec.checks.unhealthyNodeConditions[0].timeoutSeconds}",
+            ],
+            "",
+        )
+        .await
+        .unwrap()
+        .success();
+    assert_eq!(shown, r#"{"cluster.x-k8s.io/cluster-name":"a"} 300"#);
 }
