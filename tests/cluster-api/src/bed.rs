@@ -1,0 +1,470 @@
+//! A management cluster with Cluster API and our controllers on it.
+
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::{Node, Secret};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Api, Client, Config};
+use pve_sim::Cluster;
+use serde_json::{Value, json};
+use testbed::manager::is_healthy;
+use testbed::process::{Flags, Process, free_ports};
+use testbed::{Assets, ControlPlane, Manager, Options, Provider, assets_or_skip};
+use tokio::runtime::Runtime;
+use tokio::sync::OnceCell;
+use tokio::time::{Instant, sleep};
+
+use crate::guest::Guests;
+use crate::objects::{Kind, kinds};
+use crate::{Datacenter, Plan};
+
+const PROGRAMS: &[&str] = &[
+    "etcd",
+    "kube-apiserver",
+    "kube-controller-manager",
+    "capi-core",
+    "capi-kubeadm-bootstrap",
+    "capi-kubeadm-control-plane",
+    "ipam-in-cluster",
+    "capmox",
+];
+
+/// How long anything may take on a machine that has much else to do.
+const PATIENCE: Duration = Duration::from_mins(4);
+
+// Servers and pooled connections belong to the runtime they were made on, so all cases share one.
+static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| Runtime::new().expect("a runtime starts"));
+static SHARED: OnceCell<Bed> = OnceCell::const_new();
+
+/// A management cluster.
+pub struct Bed {
+    assets: Assets,
+    plane: ControlPlane,
+    managers: Mutex<Vec<Manager>>,
+    guests: Arc<Guests>,
+    program: PathBuf,
+    operator: Mutex<Option<Process>>,
+    /// The API as its administrator sees it.
+    pub client: Client,
+}
+
+/// Runs a case on the management cluster that cases share, with our controllers on it.
+#[expect(
+    clippy::needless_pass_by_value,
+    reason = "a closure is written where it is passed"
+)]
+pub fn shared(name: &str, case: impl AsyncFn(&Bed)) {
+    let Some((assets, program)) = programs(name) else {
+        return;
+    };
+    RUNTIME.block_on(async {
+        let bed = SHARED
+            .get_or_init(async || {
+                let bed = Bed::start(&assets, &program).await;
+                bed.install_oxmox().await;
+                bed.start_operator().await;
+                bed
+            })
+            .await;
+        case(bed).await;
+    });
+}
+
+/// Runs a case on a management cluster of its own, with no provider of infrastructure on it yet.
+#[expect(
+    clippy::needless_pass_by_value,
+    reason = "a closure is written where it is passed"
+)]
+pub fn alone(name: &str, case: impl AsyncFn(&Bed)) {
+    let Some((assets, program)) = programs(name) else {
+        return;
+    };
+    RUNTIME.block_on(async {
+        let bed = Bed::start(&assets, &program).await;
+        case(&bed).await;
+    });
+}
+
+/// The programs of others, and ours; nothing after saying what is missing.
+fn programs(suite: &str) -> Option<(Assets, PathBuf)> {
+    let assets = assets_or_skip(suite, PROGRAMS)?;
+    let of_this_build = || {
+        Some(
+            std::env::current_exe()
+                .ok()?
+                .ancestors()
+                .nth(2)?
+                .join("oxmox"),
+        )
+    };
+    let program = std::env::var_os("OXMOX_BIN").map(PathBuf::from);
+    let program = program.or_else(of_this_build).filter(|path| path.is_file());
+    if let Some(program) = program {
+        return Some((assets, program));
+    }
+    let missing = "oxmox itself is not built: run `cargo build -p oxmox`";
+    let ci = std::env::var("CI").is_ok_and(|ci| ci == "true" || ci == "1");
+    assert!(!ci, "{suite}: {missing}");
+    let _ = writeln!(std::io::stderr(), "skipped: {suite}: {missing}");
+    None
+}
+
+impl Bed {
+    async fn start(assets: &Assets, program: &std::path::Path) -> Self {
+        let options = Options {
+            controllers: ["garbage-collector-controller", "namespace-controller"]
+                .map(str::to_owned)
+                .to_vec(),
+            apiserver_flags: vec!["--disable-admission-plugins=ServiceAccount".into()],
+            ..Options::default()
+        };
+        let plane = ControlPlane::start(assets, &options).await.unwrap();
+        let managers = Manager::start(assets, &plane, Provider::CLUSTER_API)
+            .await
+            .unwrap();
+        let kubeconfig = Kubeconfig::read_from(plane.kubeconfig()).unwrap();
+        let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default())
+            .await
+            .unwrap();
+        Self {
+            assets: assets.clone(),
+            managers: Mutex::new(managers),
+            guests: Guests::new(assets),
+            program: program.to_owned(),
+            operator: Mutex::default(),
+            client: Client::try_from(config).unwrap(),
+            plane,
+        }
+    }
+
+    /// Installs our definitions, over those of another provider if need be.
+    pub async fn install_oxmox(&self) {
+        let api: Api<CustomResourceDefinition> = Api::all(self.client.clone());
+        let params = PatchParams::apply("oxmox").force();
+        for crd in api::installed_crds() {
+            let name = crd.metadata.name.clone().unwrap();
+            api.patch(&name, &params, &Patch::Apply(&crd))
+                .await
+                .unwrap_or_else(|error| panic!("{name}: {error}"));
+        }
+    }
+
+    /// Starts our controllers and waits until they say that they are ready.
+    pub async fn start_operator(&self) {
+        let [health] = free_ports().unwrap();
+        let mut flags = Flags::default();
+        flags.0.push("operator".into());
+        flags.0.push("--no-leader-election".into());
+        flags
+            .set("listen", &format!("127.0.0.1:{health}"))
+            .set("webhook-listen", "127.0.0.1:0")
+            .set("own-namespace", "default");
+        let kubeconfig = self.plane.kubeconfig();
+        let environment = [("KUBECONFIG", kubeconfig.as_os_str())];
+        let dir = self.plane.dir();
+        let process =
+            Process::start_with(&self.program, &flags.0, &environment, dir, false).unwrap();
+        let start = Instant::now();
+        while !is_healthy(health).await {
+            let log = process.log_tail();
+            assert!(!process.has_ended(), "oxmox ended: {log}");
+            assert!(start.elapsed() < PATIENCE, "oxmox is not ready: {log}");
+            sleep(Duration::from_millis(100)).await;
+        }
+        *self.operator.lock().unwrap() = Some(process);
+    }
+
+    /// Kills our controllers where they stand.
+    pub fn crash_operator(&self) {
+        drop(self.operator.lock().unwrap().take());
+    }
+
+    /// Starts another provider.
+    pub async fn start_provider(&self, provider: Provider) {
+        let started = Manager::start(&self.assets, &self.plane, &[provider])
+            .await
+            .unwrap();
+        self.managers.lock().unwrap().extend(started);
+    }
+
+    /// Stops a provider.
+    pub fn stop_provider(&self, provider: Provider) {
+        let mut managers = self.managers.lock().unwrap();
+        managers.retain(|manager| manager.component() != provider.component);
+    }
+
+    /// The end of a provider's log.
+    pub fn log_of(&self, component: &str) -> String {
+        let managers = self.managers.lock().unwrap_or_else(PoisonError::into_inner);
+        managers
+            .iter()
+            .find(|manager| manager.component() == component)
+            .map(|manager| manager.process().log_tail())
+            .unwrap_or_default()
+    }
+
+    /// Proxmox VE clusters, with guests that know what to do.
+    pub async fn datacenter(&self, names: &[&str]) -> Datacenter {
+        let datacenter = Datacenter::start(names).await;
+        for number in 0..datacenter.len() {
+            self.inhabit(datacenter.cluster(number));
+        }
+        datacenter
+    }
+
+    fn inhabit(&self, cluster: &Cluster) {
+        self.guests.inhabit(cluster);
+    }
+
+    /// A plan for a cluster in a namespace of its own, which is made.
+    pub async fn plan(&self, name: &str, datacenter: &Datacenter) -> Plan {
+        let [port] = free_ports().unwrap();
+        let namespace =
+            json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
+        self.apply("", &namespace).await;
+        for number in 0..datacenter.len() {
+            let secret = datacenter.secret(number, &format!("pve-{number}"));
+            self.apply(name, &secret).await;
+        }
+        // An external etcd is introduced by its administrator: Cluster API makes no keys for it.
+        let authority = self.plane.authority();
+        let client = authority.client("etcd-client", &[]).unwrap();
+        for (purpose, cert, key) in [
+            ("etcd", authority.cert(), None),
+            ("apiserver-etcd-client", &*client.cert, Some(&client.key)),
+        ] {
+            let mut data = json!({"tls.crt": cert});
+            if let Some(key) = key {
+                data["tls.key"] = json!(key);
+            }
+            let secret = json!({
+                "apiVersion": "v1", "kind": "Secret", "type": "cluster.x-k8s.io/secret",
+                "metadata": {
+                    "name": format!("{name}-{purpose}"),
+                    "labels": {"cluster.x-k8s.io/cluster-name": name},
+                },
+                "stringData": data,
+            });
+            self.apply(name, &secret).await;
+        }
+        Plan {
+            name: name.to_owned(),
+            port,
+            etcd: self.plane.etcd_url().to_owned(),
+            control_plane: 1,
+            workers: 3,
+            version: "v1beta1",
+            infrastructure: json!({"credentialsRef": {"name": "pve-0"}}),
+            machine: json!({
+                "template": "ubuntu-24-04", "cores": 2, "memory": 4096, "full": false,
+            }),
+        }
+    }
+
+    fn api(&self, namespace: &str, kind: Kind) -> Api<DynamicObject> {
+        let resource = kind.resource();
+        if namespace.is_empty() {
+            Api::all_with(self.client.clone(), &resource)
+        } else {
+            Api::namespaced_with(self.client.clone(), namespace, &resource)
+        }
+    }
+
+    /// Applies an object as `kubectl apply --server-side` does; says what the API server objects to.
+    pub async fn try_apply(&self, namespace: &str, object: &Value) -> Result<Value, kube::Error> {
+        let kind = object["kind"].as_str().unwrap();
+        let version = object["apiVersion"].as_str().unwrap();
+        let known = kinds::ALL.iter().find(|known| known.kind == kind);
+        let known = known.unwrap_or_else(|| panic!("which resource is {kind}?"));
+        let mut resource = known.resource();
+        version.clone_into(&mut resource.api_version);
+        resource.version = version.rsplit('/').next().unwrap().to_owned();
+        let api: Api<DynamicObject> = if namespace.is_empty() {
+            Api::all_with(self.client.clone(), &resource)
+        } else {
+            Api::namespaced_with(self.client.clone(), namespace, &resource)
+        };
+        let name = object["metadata"]["name"].as_str().unwrap();
+        let params = PatchParams::apply("user").force();
+        let applied = api.patch(name, &params, &Patch::Apply(object)).await?;
+        Ok(serde_json::to_value(applied).unwrap())
+    }
+
+    /// Applies an object.
+    pub async fn apply(&self, namespace: &str, object: &Value) -> Value {
+        let applied = self.try_apply(namespace, object).await;
+        applied.unwrap_or_else(|error| panic!("{error}\n{object:#}"))
+    }
+
+    /// Changes an object.
+    pub async fn patch(&self, namespace: &str, kind: Kind, name: &str, patch: &Value) {
+        let params = PatchParams::default();
+        self.api(namespace, kind)
+            .patch(name, &params, &Patch::Merge(patch))
+            .await
+            .unwrap_or_else(|error| panic!("{} {name}: {error}", kind.kind));
+    }
+
+    /// An object, if it is there.
+    pub async fn get(&self, namespace: &str, kind: Kind, name: &str) -> Option<Value> {
+        let found = self.api(namespace, kind).get_opt(name).await.unwrap();
+        found.map(|object| serde_json::to_value(object).unwrap())
+    }
+
+    /// All objects of a kind, by name.
+    pub async fn list(&self, namespace: &str, kind: Kind) -> Vec<Value> {
+        let listed = self.api(namespace, kind).list(&ListParams::default()).await;
+        let mut all: Vec<Value> = listed
+            .unwrap_or_else(|error| panic!("{}: {error}", kind.kind))
+            .into_iter()
+            .map(|object| serde_json::to_value(object).unwrap())
+            .collect();
+        all.sort_by_key(|object| object["metadata"]["name"].as_str().map(str::to_owned));
+        all
+    }
+
+    /// Asks for the end of an object.
+    pub async fn delete(&self, namespace: &str, kind: Kind, name: &str) {
+        let params = DeleteParams::default();
+        self.api(namespace, kind)
+            .delete(name, &params)
+            .await
+            .unwrap();
+    }
+
+    /// Waits until `met` gives something.
+    ///
+    /// # Panics
+    /// When it takes too long: with everything that is known about the namespace.
+    pub async fn until<T>(
+        &self,
+        namespace: &str,
+        what: &str,
+        met: impl AsyncFn() -> Option<T>,
+    ) -> T {
+        let start = Instant::now();
+        loop {
+            if let Some(found) = met().await {
+                return found;
+            }
+            if start.elapsed() > PATIENCE {
+                self.tell(namespace).await;
+                panic!("{namespace}: not {what} in time");
+            }
+            sleep(Duration::from_millis(250)).await;
+        }
+    }
+
+    /// Says how things stand in a namespace.
+    async fn tell(&self, namespace: &str) {
+        let mut out = std::io::stderr();
+        for kind in [
+            kinds::CLUSTER,
+            kinds::PROXMOX_CLUSTER,
+            kinds::CONTROL_PLANE,
+            kinds::MACHINE_DEPLOYMENT,
+            kinds::MACHINE,
+            kinds::PROXMOX_MACHINE,
+        ] {
+            for object in self.list(namespace, kind).await {
+                let name = &object["metadata"]["name"];
+                let _ = writeln!(out, "{} {name}: spec {}", kind.kind, object["spec"]);
+                for condition in object["status"]["conditions"]
+                    .as_array()
+                    .into_iter()
+                    .flatten()
+                {
+                    let [kind, status, reason, message] =
+                        ["type", "status", "reason", "message"].map(|key| &condition[key]);
+                    let _ = writeln!(out, "    {kind} {status} {reason} {message}");
+                }
+            }
+        }
+        for line in self.guests.journal() {
+            let _ = writeln!(out, "guest {line}");
+        }
+        for component in [
+            "capi-core",
+            "capi-kubeadm-control-plane",
+            "ipam-in-cluster",
+            "capmox",
+            "oxmox",
+        ] {
+            let _ = writeln!(out, "{component}:\n{}", self.log_of(component));
+        }
+    }
+
+    /// The Machines of a namespace that run and whose Node is known.
+    pub async fn running(&self, namespace: &str) -> Vec<Value> {
+        let mut machines = self.list(namespace, kinds::MACHINE).await;
+        machines.retain(|machine| {
+            machine["status"]["phase"] == "Running"
+                && machine["status"]["nodeRef"]["name"].is_string()
+                && machine["metadata"]["deletionTimestamp"].is_null()
+        });
+        machines
+    }
+
+    /// Waits until so many machines run, and no others are there.
+    pub async fn until_running(&self, namespace: &str, count: usize) -> Vec<Value> {
+        let what = format!("{count} machines running");
+        self.until(namespace, &what, async || {
+            let all = self.list(namespace, kinds::MACHINE).await.len();
+            let running = self.running(namespace).await;
+            (all == count && running.len() == count).then_some(running)
+        })
+        .await
+    }
+
+    /// Deletes a Cluster and waits until it and everything of it is gone.
+    pub async fn delete_cluster(&self, plan: &Plan) {
+        self.delete(&plan.name, kinds::CLUSTER, &plan.name).await;
+        self.until(&plan.name, "gone", async || {
+            let cluster = self.get(&plan.name, kinds::CLUSTER, &plan.name).await;
+            cluster.is_none().then_some(())
+        })
+        .await;
+        self.guests.end(&plan.endpoint());
+    }
+
+    /// Applies all manifests of a plan.
+    pub async fn create(&self, plan: &Plan) {
+        for object in plan.cluster().iter().chain(&plan.workers()) {
+            self.apply(&plan.name, object).await;
+        }
+    }
+
+    /// Asks for so many workers.
+    pub async fn scale(&self, plan: &Plan, replicas: usize) {
+        let name = format!("{}-workers", plan.name);
+        let scale = json!({"spec": {"replicas": replicas}});
+        self.patch(&plan.name, kinds::MACHINE_DEPLOYMENT, &name, &scale)
+            .await;
+    }
+
+    /// A Node, as the cluster itself shows it.
+    pub async fn node(&self, plan: &Plan, name: &str) -> Value {
+        let secret = format!("{}-kubeconfig", plan.name);
+        let secrets: Api<Secret> = Api::namespaced(self.client.clone(), &plan.name);
+        let secret = secrets.get(&secret).await.unwrap();
+        let text = String::from_utf8(secret.data.unwrap()["value"].0.clone()).unwrap();
+        let kubeconfig = Kubeconfig::from_yaml(&text).unwrap();
+        let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default())
+            .await
+            .unwrap();
+        let nodes: Api<Node> = Api::all(Client::try_from(config).unwrap());
+        serde_json::to_value(nodes.get(name).await.unwrap()).unwrap()
+    }
+
+    /// What guests of a cluster had to complain about.
+    pub fn complaints(&self, cluster: &str) -> Vec<String> {
+        let mut journal = self.guests.journal();
+        journal.retain(|line| line.starts_with(cluster));
+        journal
+    }
+}

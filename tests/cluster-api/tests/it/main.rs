@@ -1,0 +1,6 @@
+//! The Cluster API provider under the real Cluster API.
+
+mod changes;
+mod classes;
+mod life;
+mod trouble;
