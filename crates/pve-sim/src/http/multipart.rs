@@ -3,15 +3,12 @@
 //! The file must come last, as in PVE; the hash is computed on the way by the algorithm named in a
 //! field before it. Contents beyond [`KEEP`] are hashed and counted but not kept.
 
-use std::fmt::Write as _;
-
 use bytes::Bytes;
 use http_body::Body;
 use http_body_util::BodyExt as _;
-use sha1::Sha1;
-use sha2::{Digest as _, Sha224, Sha256, Sha384, Sha512};
 
 use crate::call::Upload;
+use crate::checksum::Checksum;
 use crate::failure::Failure;
 use crate::params::Params;
 
@@ -19,54 +16,6 @@ use crate::params::Params;
 const KEEP: u64 = 64 * 1024 * 1024;
 /// The largest head of a part, and the largest plain field.
 const FIELD_LIMIT: usize = 64 * 1024;
-
-enum Hash {
-    None,
-    Sha1(Sha1),
-    Sha224(Sha224),
-    Sha256(Sha256),
-    Sha384(Sha384),
-    Sha512(Sha512),
-}
-
-impl Hash {
-    fn by_name(name: Option<&str>) -> Self {
-        match name {
-            Some("sha1") => Self::Sha1(Sha1::new()),
-            Some("sha224") => Self::Sha224(Sha224::new()),
-            Some("sha256") => Self::Sha256(Sha256::new()),
-            Some("sha384") => Self::Sha384(Sha384::new()),
-            Some("sha512") => Self::Sha512(Sha512::new()),
-            _ => Self::None,
-        }
-    }
-
-    fn update(&mut self, bytes: &[u8]) {
-        match self {
-            Self::None => {}
-            Self::Sha1(hash) => hash.update(bytes),
-            Self::Sha224(hash) => hash.update(bytes),
-            Self::Sha256(hash) => hash.update(bytes),
-            Self::Sha384(hash) => hash.update(bytes),
-            Self::Sha512(hash) => hash.update(bytes),
-        }
-    }
-
-    fn finish(self) -> Option<String> {
-        let bytes = match self {
-            Self::None => return None,
-            Self::Sha1(hash) => hash.finalize().to_vec(),
-            Self::Sha224(hash) => hash.finalize().to_vec(),
-            Self::Sha256(hash) => hash.finalize().to_vec(),
-            Self::Sha384(hash) => hash.finalize().to_vec(),
-            Self::Sha512(hash) => hash.finalize().to_vec(),
-        };
-        Some(bytes.iter().fold(String::new(), |mut text, byte| {
-            let _ = write!(text, "{byte:02x}");
-            text
-        }))
-    }
-}
 
 /// A body as a growing buffer.
 struct Source<B> {
@@ -163,7 +112,7 @@ async fn file<B>(
 where
     B: Body<Data = Bytes> + Unpin,
 {
-    let mut hash = Hash::by_name(algorithm);
+    let mut hash = Checksum::by_name(algorithm);
     let mut size = 0;
     let mut content = Some(Vec::new());
     let mut take = |bytes: &[u8]| {

@@ -3,19 +3,19 @@
 //! A simulator must not reach into the world: `download-url` really fetches, but only over plain HTTP
 //! from loopback addresses. Everything else fails the way an unreachable host does.
 
-use std::fmt::Write as _;
 use std::net::IpAddr;
 
 use bytes::{Bytes, BytesMut};
+use http::{Method, Request, Response, header};
 use http_body_util::{BodyExt as _, Empty};
+use hyper::body::Incoming;
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::TokioExecutor;
-use sha1::Sha1;
-use sha2::{Digest, Sha224, Sha256, Sha384, Sha512};
 
 use super::name::extension_fits;
 use super::{Content, Volume};
 use crate::call::{Call, Reply, Upload};
+use crate::checksum::Checksum;
 use crate::clock::calendar;
 use crate::failure::Failure;
 use crate::guest::image::GENERIC;
@@ -156,10 +156,9 @@ pub(crate) fn download(call: &mut Call<'_>) -> Result<Reply, Failure> {
         let bytes = fetch(&url)
             .await
             .map_err(|error| Failure::die(format!("download failed: {error}")))?;
-        let got = algorithm
-            .as_deref()
-            .map(|algorithm| checksum(algorithm, &bytes));
-        verify(&worker, expected.as_deref(), got.as_deref())?;
+        let mut sum = Checksum::by_name(algorithm.as_deref());
+        sum.update(&bytes);
+        verify(&worker, expected.as_deref(), sum.finish().as_deref())?;
         worker.take(Step::StoreFile).await?;
         let size = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
         let kept = (bytes.len() <= KEEP).then_some(bytes);
@@ -175,22 +174,51 @@ pub(crate) fn download(call: &mut Call<'_>) -> Result<Reply, Failure> {
     }))
 }
 
-fn checksum(algorithm: &str, bytes: &[u8]) -> String {
-    let digest: Vec<u8> = match algorithm {
-        "sha1" => Sha1::digest(bytes).to_vec(),
-        "sha224" => Sha224::digest(bytes).to_vec(),
-        "sha256" => Sha256::digest(bytes).to_vec(),
-        "sha384" => Sha384::digest(bytes).to_vec(),
-        _ => Sha512::digest(bytes).to_vec(),
-    };
-    digest.iter().fold(String::new(), |mut out, byte| {
-        let _ = write!(out, "{byte:02x}");
-        out
-    })
+/// `GET /nodes/{node}/query-url-metadata`
+pub(crate) fn metadata(call: &mut Call<'_>) -> Result<Reply, Failure> {
+    let url = call.params.text("url").to_owned();
+    Ok(Reply::later(move |_| async move {
+        let response = open(&url, Method::HEAD).await.map_err(Failure::die)?;
+        let text = |name: header::HeaderName| {
+            let value = response.headers().get(name)?;
+            value.to_str().ok().map(str::to_owned)
+        };
+        let size: Option<u64> = text(header::CONTENT_LENGTH).and_then(|it| it.parse().ok());
+        let kind = text(header::CONTENT_TYPE);
+        let named = text(header::CONTENT_DISPOSITION).and_then(|it| {
+            let (_, name) = it.split_once("filename=")?;
+            Some(name.trim_matches('"').to_owned())
+        });
+        let last = url.split(['?', '#']).next().unwrap_or_default();
+        let last = last.rsplit('/').next().unwrap_or_default().to_owned();
+        let name = named.unwrap_or(last);
+        let mut answer = serde_json::json!({ "filename": name });
+        if let Some(size) = size {
+            answer["size"] = size.into();
+        }
+        if let Some(kind) = kind {
+            let kind = kind.split(';').next().unwrap_or_default().trim();
+            answer["mimetype"] = kind.into();
+        }
+        Ok(Reply::Data(answer))
+    }))
 }
 
 /// Fetches a file from this machine; the error is in the words of the tool PVE uses.
 async fn fetch(url: &str) -> Result<Bytes, String> {
+    let mut body = open(url, Method::GET).await?.into_body();
+    let mut bytes = BytesMut::new();
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|_| "Read error in body.".to_owned())?;
+        if let Ok(data) = frame.into_data() {
+            bytes.extend_from_slice(&data);
+        }
+    }
+    Ok(bytes.freeze())
+}
+
+/// Asks for a file of this machine.
+async fn open(url: &str, method: Method) -> Result<Response<Incoming>, String> {
     let uri: http::Uri = url
         .parse()
         .map_err(|_| format!("{url}: Unsupported scheme."))?;
@@ -208,7 +236,10 @@ async fn fetch(url: &str) -> Result<Bytes, String> {
     }
     let refused = format!("Connecting to {host}:{port}... failed: Connection refused.");
     let client = Client::builder(TokioExecutor::new()).build_http::<Empty<Bytes>>();
-    let response = client.get(uri).await.map_err(|_| refused)?;
+    let mut request = Request::new(Empty::new());
+    *request.method_mut() = method;
+    *request.uri_mut() = uri;
+    let response = client.request(request).await.map_err(|_| refused)?;
     let status = response.status();
     if !status.is_success() {
         return Err(format!(
@@ -217,13 +248,5 @@ async fn fetch(url: &str) -> Result<Bytes, String> {
             status.canonical_reason().unwrap_or_default()
         ));
     }
-    let mut body = response.into_body();
-    let mut bytes = BytesMut::new();
-    while let Some(frame) = body.frame().await {
-        let frame = frame.map_err(|_| "Read error in body.".to_owned())?;
-        if let Ok(data) = frame.into_data() {
-            bytes.extend_from_slice(&data);
-        }
-    }
-    Ok(bytes.freeze())
+    Ok(response)
 }
