@@ -219,7 +219,8 @@ impl Access {
         roles
     }
 
-    fn rights_of(&self, id: &str, subject: Subject, path: &str) -> Rights {
+    /// Roles on `path` with those its pool gives; none where one of them is `NoAccess`.
+    fn roles_for(&self, id: &str, subject: Subject, path: &str) -> BTreeMap<String, bool> {
         let mut roles = self.roles_on(id, subject, path);
         if !roles.contains_key("NoAccess")
             && let Some(pool) = self.pool_of_path(path)
@@ -227,10 +228,27 @@ impl Access {
             roles.extend(self.roles_on(id, subject, &format!("/pool/{pool}")));
         }
         if roles.contains_key("NoAccess") {
-            return Rights::new();
+            roles.clear();
         }
+        roles
+    }
+
+    fn role_has(&self, role: &str, privilege: &str) -> bool {
+        if role == "Administrator" {
+            return privilege::exists(privilege, self.release);
+        }
+        match privilege::role(role, self.release) {
+            Some(known) => known.into_iter().any(|name| name == privilege),
+            None => self
+                .roles
+                .get(role)
+                .is_some_and(|it| it.contains(privilege)),
+        }
+    }
+
+    fn rights_of(&self, id: &str, subject: Subject, path: &str) -> Rights {
         let mut rights = Rights::new();
-        for (role, propagate) in roles {
+        for (role, propagate) in self.roles_for(id, subject, path) {
             for privilege in self.role(&role).unwrap_or_default() {
                 let flag = rights.entry(privilege).or_insert(false);
                 *flag |= propagate;
@@ -271,15 +289,7 @@ impl Access {
                 self.rights_of(&caller.user, Subject::User, path)
             }
         };
-        let Some(token) = &caller.token else {
-            return of_user();
-        };
-        let separated = self
-            .users
-            .get(&caller.user)
-            .and_then(|user| user.tokens.get(token))
-            .is_none_or(|token| token.privsep);
-        if !separated {
+        if !self.is_separated(caller) {
             return of_user();
         }
         let user: Rights = of_user();
@@ -290,8 +300,32 @@ impl Access {
     }
 
     /// Whether `caller` has `privilege` on `path`.
+    ///
+    /// Asked once for every guest of a list, so it looks only for the one privilege.
     pub(crate) fn may(&self, caller: &Caller, path: &str, privilege: &str) -> bool {
-        caller.is_root() || self.rights(caller, path).contains_key(privilege)
+        let granted = |id: &str, subject| {
+            let roles = self.roles_for(id, subject, path);
+            roles.keys().any(|role| self.role_has(role, privilege))
+        };
+        let of_user = || {
+            if caller.user == "root@pam" {
+                privilege::exists(privilege, self.release)
+            } else {
+                granted(&caller.user, Subject::User)
+            }
+        };
+        caller.is_root()
+            || of_user() && (!self.is_separated(caller) || granted(&caller.id(), Subject::Token))
+    }
+
+    /// Whether the caller is a token that has only rights of its own.
+    fn is_separated(&self, caller: &Caller) -> bool {
+        let Some(token) = &caller.token else {
+            return false;
+        };
+        let user = self.users.get(&caller.user);
+        user.and_then(|user| user.tokens.get(token))
+            .is_none_or(|token| token.privsep)
     }
 
     /// Fails with 403 unless `caller` has all `privileges` on `path`.

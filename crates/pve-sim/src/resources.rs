@@ -286,6 +286,7 @@ pub(crate) fn list(world: &World, caller: &Caller, kind: Option<&str>) -> Vec<u8
         for guest in world.guests.iter() {
             if everything || may(&format!("/vms/{}", guest.vmid), "VM.Audit") {
                 let pool = pools.get(&guest.vmid).copied();
+                let pool = pool.filter(|id| may(&format!("/pool/{id}"), "Pool.Audit"));
                 rows.push(Row::Guest(Box::new(guest_row(world, guest, pool))));
             }
         }
@@ -323,7 +324,10 @@ pub(crate) fn pool_members(world: &World, pool: &Pool, kind: Option<&str>) -> Va
         .filter_map(|vmid| world.guests.get(*vmid))
     {
         if kind.is_none_or(|kind| kind == guest.kind.name()) {
-            rows.push(json!(guest_row(world, guest, None)));
+            // A pool shows what the nodes report of its members, not what their configuration says.
+            let mut row = guest_row(world, guest, None);
+            (row.tags, row.lock, row.hastate) = (None, None, None);
+            rows.push(json!(row));
         }
     }
     if kind.is_none_or(|kind| kind == "storage") {

@@ -95,13 +95,6 @@ impl Route {
         self
     }
 
-    /// Accepts any further parameter.
-    #[must_use]
-    pub(crate) fn open(mut self) -> Self {
-        self.schema = self.schema.open();
-        self
-    }
-
     /// A reading call that runs in the daemon.
     #[must_use]
     pub(crate) fn protected(mut self) -> Self {

@@ -18,6 +18,7 @@
 pub(crate) mod format;
 pub(crate) mod property;
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -81,7 +82,7 @@ pub(crate) struct Rule {
     max: Option<f64>,
     min_len: Option<usize>,
     max_len: Option<usize>,
-    choices: Vec<&'static str>,
+    choices: Vec<Cow<'static, str>>,
     pattern: Option<fn(&str) -> bool>,
     format: Option<Format>,
     default: Option<&'static str>,
@@ -145,7 +146,14 @@ pub(crate) fn array(name: &'static str) -> Param {
 /// A parameter that is one of `choices`.
 pub(crate) fn choice(name: &'static str, choices: &[&'static str]) -> Param {
     let mut it = param(name, Kind::String);
-    it.rule.choices = choices.to_vec();
+    it.rule.choices = choices.iter().map(|it| Cow::Borrowed(*it)).collect();
+    it
+}
+
+/// A parameter that is one of many numbered choices.
+pub(crate) fn one_of(name: &'static str, choices: impl IntoIterator<Item = String>) -> Param {
+    let mut it = param(name, Kind::String);
+    it.rule.choices = choices.into_iter().map(Cow::Owned).collect();
     it
 }
 
@@ -164,11 +172,23 @@ pub(crate) fn digest() -> Param {
     text("digest").max_len(64).optional()
 }
 
+/// The same of a guest's configuration, which has always been a SHA-1.
+pub(crate) fn guest_digest() -> Param {
+    text("digest").max_len(40).optional()
+}
+
 impl Param {
     /// May be left out.
     #[must_use]
     pub(crate) fn optional(mut self) -> Self {
         self.rule.optional = true;
+        self
+    }
+
+    /// Must be given, where the builder says otherwise.
+    #[must_use]
+    pub(crate) fn required(mut self) -> Self {
+        self.rule.optional = false;
         self
     }
 
@@ -255,7 +275,6 @@ impl Param {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Schema {
     rules: BTreeMap<String, Arc<Rule>>,
-    open: bool,
 }
 
 const UNKNOWN: &str =
@@ -285,12 +304,6 @@ impl Schema {
         }
     }
 
-    /// Accepts parameters that are not declared.
-    pub(crate) fn open(mut self) -> Self {
-        self.open = true;
-        self
-    }
-
     /// Whether `name` is declared.
     pub(crate) fn knows(&self, name: &str) -> bool {
         self.rules.contains_key(name)
@@ -310,9 +323,7 @@ impl Schema {
         let mut errors = BTreeMap::new();
         for (name, raw) in params.raws() {
             let Some(rule) = self.rules.get(name) else {
-                if !self.open {
-                    errors.insert(name.to_owned(), UNKNOWN.to_owned());
-                }
+                errors.insert(name.to_owned(), UNKNOWN.to_owned());
                 continue;
             };
             if let Err(error) = rule.check_raw(name, raw, release) {
@@ -400,7 +411,7 @@ impl Rule {
                 return Err(format!("value must have a minimum value of {min}"));
             }
         }
-        if !self.choices.is_empty() && !self.choices.contains(&value) {
+        if !self.choices.is_empty() && !self.choices.iter().any(|it| it == value) {
             return Err(format!(
                 "value '{value}' does not have a value in the enumeration '{}'",
                 self.choices.join(", ")

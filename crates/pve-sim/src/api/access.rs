@@ -48,7 +48,7 @@ pub(super) fn routes(release: Release) -> Vec<Route> {
     routes.extend(groups::routes());
     routes.extend(roles::routes());
     routes.extend(acl::routes());
-    routes.extend(domains::routes());
+    routes.extend(domains::routes(release));
     routes.extend(permissions::routes());
     routes
 }

@@ -87,7 +87,11 @@ pub(super) fn routes() -> Vec<Route> {
                 .perm(modify())
                 .params(options())
                 .params([
-                    array("map").optional(),
+                    if one.contains("/usb/") {
+                        array("map")
+                    } else {
+                        array("map").optional()
+                    },
                     text("delete").format(format::CONFIG_ID_LIST).optional(),
                     digest(),
                 ]),

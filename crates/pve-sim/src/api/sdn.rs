@@ -8,13 +8,20 @@ use crate::call::{Call, Reply};
 use crate::failure::Failure;
 use crate::latency::Step;
 use crate::permission::{Perm, all};
+use crate::release::Release;
 use crate::route::{Route, delete, get, post, put};
 use crate::schema::{Param, array, choice, digest, flag, format, int, text};
 use crate::sdn::{Options, Staged};
 
 const ZONE_KINDS: &[&str] = &["evpn", "faucet", "qinq", "simple", "vlan", "vxlan"];
 
-pub(super) fn routes() -> Vec<Route> {
+/// The token of whoever has locked the configuration: 9 knows such locks.
+fn lock_token(release: Release) -> Option<Param> {
+    release.is_9().then(|| text("lock-token").optional())
+}
+
+pub(super) fn routes(release: Release) -> Vec<Route> {
+    let token = || lock_token(release);
     let views = || [flag("pending"), flag("running")];
     let change = || {
         [
@@ -35,7 +42,8 @@ pub(super) fn routes() -> Vec<Route> {
         .perm(all("/sdn", &["SDN.Audit"])),
         put("/cluster/sdn", apply)
             .perm(all("/sdn", &["SDN.Allocate"]))
-            .params([text("lock-token").optional(), flag("release-lock")]),
+            .params(token())
+            .params(release.is_9().then(|| flag("release-lock"))),
         get("/cluster/sdn/zones", |call| list(call, Kind::Zone))
             .perm(Perm::User)
             .params(views())
@@ -43,6 +51,7 @@ pub(super) fn routes() -> Vec<Route> {
         post("/cluster/sdn/zones", |call| create(call, Kind::Zone))
             .perm(all("/sdn/zones", &["SDN.Allocate"]))
             .params(zone_options())
+            .params(token())
             .params([id("zone"), choice("type", ZONE_KINDS)]),
         get("/cluster/sdn/zones/{zone}", |call| read(call, Kind::Zone))
             .perm(one_zone())
@@ -50,16 +59,18 @@ pub(super) fn routes() -> Vec<Route> {
         put("/cluster/sdn/zones/{zone}", |call| update(call, Kind::Zone))
             .perm(one_zone())
             .params(zone_options())
+            .params(token())
             .params(change()),
         delete("/cluster/sdn/zones/{zone}", |call| remove(call, Kind::Zone))
             .perm(one_zone())
-            .params([text("lock-token").optional()]),
+            .params(token()),
         get("/cluster/sdn/vnets", |call| list(call, Kind::Vnet))
             .perm(Perm::User)
             .params(views()),
         post("/cluster/sdn/vnets", |call| create(call, Kind::Vnet))
             .perm(one_zone())
             .params(vnet_options())
+            .params(token())
             .params([
                 id("vnet"),
                 text("zone"),
@@ -71,11 +82,12 @@ pub(super) fn routes() -> Vec<Route> {
         put("/cluster/sdn/vnets/{vnet}", |call| update(call, Kind::Vnet))
             .perm(Perm::User)
             .params(vnet_options())
+            .params(token())
             .params(change())
             .params([text("zone").optional()]),
         delete("/cluster/sdn/vnets/{vnet}", |call| remove(call, Kind::Vnet))
             .perm(Perm::User)
-            .params([text("lock-token").optional()]),
+            .params(token()),
         get("/cluster/sdn/vnets/{vnet}/subnets", |call| {
             list(call, Kind::Subnet)
         })
@@ -86,6 +98,7 @@ pub(super) fn routes() -> Vec<Route> {
         })
         .perm(Perm::User)
         .params(subnet_options())
+        .params(token())
         .params([
             text("subnet").format(format::CIDR),
             choice("type", &["subnet"]),
@@ -100,12 +113,13 @@ pub(super) fn routes() -> Vec<Route> {
         })
         .perm(Perm::User)
         .params(subnet_options())
+        .params(token())
         .params(change()),
         delete("/cluster/sdn/vnets/{vnet}/subnets/{subnet}", |call| {
             remove(call, Kind::Subnet)
         })
         .perm(Perm::User)
-        .params([text("lock-token").optional()]),
+        .params(token()),
         get("/nodes/{node}/sdn/zones", node_zones).perm(Perm::User),
         get("/nodes/{node}/sdn/zones/{zone}/content", zone_content)
             .perm(all("/sdn/zones/{zone}", &["SDN.Audit"])),
@@ -128,14 +142,14 @@ fn zone_options() -> Vec<Param> {
         text("controller").optional(),
         choice("dhcp", &["dnsmasq"]).optional(),
         text("dns").optional(),
-        text("dnszone").optional(),
+        text("dnszone").format(format::DNS_NAME).optional(),
+        int("dp-id").optional(),
         text("exitnodes").format(format::NODE_LIST).optional(),
         text("ipam").optional(),
-        text("lock-token").optional(),
         text("mac").format(format::MAC).optional(),
         int("mtu").optional(),
         text("nodes").format(format::NODE_LIST).optional(),
-        text("peers").optional(),
+        text("peers").format(format::network::IP_LIST).optional(),
         text("reversedns").optional(),
         int("tag").min(0).optional(),
         choice("vlan-protocol", &["802.1q", "802.1ad"]).optional(),
@@ -143,15 +157,20 @@ fn zone_options() -> Vec<Param> {
         int("vxlan-port").min(1).max(65_536).optional(),
         flag("advertise-subnets"),
         flag("bridge-disable-mac-learning"),
+        flag("exitnodes-local-routing"),
         flag("disable-arp-nd-suppression"),
     ]
 }
 
+fn is_alias(value: &str) -> bool {
+    let part = |c: char| c.is_alphanumeric() || c.is_whitespace() || (')'..='_').contains(&c);
+    value.chars().all(|c| part(c) || c == '(')
+}
+
 fn vnet_options() -> Vec<Param> {
     vec![
-        text("alias").max_len(256).optional(),
+        text("alias").max_len(256).pattern(is_alias).optional(),
         flag("isolate-ports"),
-        text("lock-token").optional(),
         int("tag").min(1).max(16_777_215).optional(),
         flag("vlanaware"),
     ]
@@ -164,7 +183,6 @@ fn subnet_options() -> Vec<Param> {
         text("dhcp-dns-server").format(format::IP).optional(),
         array("dhcp-range").optional(),
         text("dnszoneprefix").format(format::DNS_NAME).optional(),
-        text("lock-token").optional(),
     ]
 }
 

@@ -175,7 +175,7 @@ fn cluster_tasks(call: &mut Call<'_>) -> Result<Reply, Failure> {
         if let State::Ended { status, endtime } = &record.state {
             map.insert("endtime".into(), json!(endtime));
             map.insert("status".into(), json!(status));
-            map.insert("saved".into(), json!("1"));
+            map.insert("saved".into(), json!(1));
         }
         Value::Object(map)
     });

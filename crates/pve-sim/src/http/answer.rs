@@ -1,7 +1,9 @@
 //! Turns replies and failures into PVE's answers.
 
 use bytes::Bytes;
-use http::header::{CACHE_CONTROL, CONTENT_TYPE, DATE, EXPIRES, HeaderValue, PRAGMA, SERVER};
+use http::header::{
+    CACHE_CONTROL, CONNECTION, CONTENT_TYPE, DATE, EXPIRES, HeaderValue, PRAGMA, SERVER,
+};
 use http::{HeaderMap, Response, StatusCode};
 use http_body_util::Full;
 use hyper::ext::ReasonPhrase;
@@ -58,7 +60,8 @@ fn wrap(data: &[u8], total: Option<usize>, style: Style) -> Vec<u8> {
     let mut body = Vec::with_capacity(data.len() + 40);
     body.extend_from_slice(b"{\"data\":");
     body.extend_from_slice(data);
-    if let Some(total) = total {
+    // Perl takes a count of none for no count.
+    if let Some(total) = total.filter(|total| *total > 0) {
         body.extend_from_slice(format!(",\"total\":{total}").as_bytes());
     }
     if style == Style::Extjs {
@@ -123,6 +126,7 @@ fn build(
 fn common_headers(headers: &mut HeaderMap, now: u64) {
     headers.insert(SERVER, HeaderValue::from_static("pve-api-daemon/3.0"));
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("max-age=0"));
+    headers.insert(CONNECTION, HeaderValue::from_static("Keep-Alive"));
     headers.insert(PRAGMA, HeaderValue::from_static("no-cache"));
     if let Ok(date) = HeaderValue::from_str(&http_date(now)) {
         headers.insert(EXPIRES, date.clone());

@@ -1,6 +1,11 @@
 //! The named formats of PVE's schemas.
 //!
-//! Each is a check with PVE's text. A list format checks every item of a list.
+//! Each is a check with PVE's text. A list format checks every item of a list. Those of one subject
+//! only are in its module: [`network`], [`storage`], [`backup`].
+
+pub(crate) mod backup;
+pub(crate) mod network;
+pub(crate) mod storage;
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
@@ -47,6 +52,8 @@ pub(crate) const NODE: Format = Format::One(node);
 pub(crate) const NODE_LIST: Format = Format::List(node);
 /// `dns-name`
 pub(crate) const DNS_NAME: Format = Format::One(dns_name);
+/// `dns-name-list`
+pub(crate) const DNS_NAME_LIST: Format = Format::List(dns_name);
 /// `pve-storage-id`
 pub(crate) const STORAGE: Format = Format::One(storage);
 /// `pve-storage-id-list`
@@ -57,6 +64,8 @@ pub(crate) const CONFIG_ID: Format = Format::One(config_id);
 pub(crate) const CONFIG_ID_LIST: Format = Format::List(config_id);
 /// `mac-addr`
 pub(crate) const MAC: Format = Format::One(mac);
+/// `address`
+pub(crate) const ADDRESS: Format = Format::One(address);
 /// `ip`
 pub(crate) const IP: Format = Format::One(ip);
 /// `ipv4`

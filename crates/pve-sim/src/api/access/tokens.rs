@@ -14,8 +14,9 @@ use crate::schema::{Param, flag, format, int, text};
 
 pub(super) fn routes(release: Release) -> Vec<Route> {
     let own = || Perm::Or(vec![Perm::SelfParam("userid"), Perm::Rule(modify_user)]);
-    let mut change = vec![text("delete").format(format::CONFIG_ID_LIST).optional()];
+    let mut change = Vec::new();
     if release.is_9() {
+        change.push(text("delete").format(format::CONFIG_ID_LIST).optional());
         change.push(flag("regenerate"));
     }
     vec![

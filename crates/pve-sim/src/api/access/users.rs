@@ -81,7 +81,13 @@ fn options() -> [Param; 8] {
         text("firstname").max_len(1024).optional(),
         text("lastname").max_len(1024).optional(),
         text("comment").max_len(2048).optional(),
-        text("keys").max_len(4096).optional(),
+        text("keys")
+            .max_len(4096)
+            .pattern(|it| {
+                it.chars()
+                    .all(|c| c.is_ascii_alphanumeric() || "!=".contains(c))
+            })
+            .optional(),
     ]
 }
 

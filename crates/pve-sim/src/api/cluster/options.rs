@@ -82,6 +82,24 @@ fn properties() -> Vec<(&'static str, property::Format)> {
     ]
 }
 
+const KEYBOARDS: &[&str] = &[
+    "de", "de-ch", "da", "en-gb", "en-us", "es", "fi", "fr", "fr-be", "fr-ca", "fr-ch", "hu", "is",
+    "it", "ja", "lt", "mk", "nl", "no", "pl", "pt", "pt-br", "sv", "sl", "tr",
+];
+const LANGUAGES: &[&str] = &[
+    "ar", "ca", "da", "de", "en", "es", "eu", "fa", "fr", "hr", "he", "it", "ja", "ka", "kr", "nb",
+    "nl", "nn", "pl", "pt_BR", "ru", "sl", "sv", "tr", "ukr", "zh_CN", "zh_TW",
+];
+
+fn is_tags(value: &str) -> bool {
+    let part = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    value.split(';').all(|tag| {
+        format::word(tag, part, |c| {
+            c.is_ascii_alphanumeric() || "_-+.".contains(c)
+        })
+    })
+}
+
 fn params(release: Release) -> Vec<Param> {
     let mut params = vec![
         text("delete").format(format::CONFIG_ID_LIST).optional(),
@@ -93,17 +111,21 @@ fn params(release: Release) -> Vec<Param> {
         text("http_proxy")
             .pattern(|value| value.starts_with("http://"))
             .optional(),
-        text("keyboard").optional(),
-        text("language").optional(),
+        choice("keyboard", KEYBOARDS).optional(),
+        choice("language", LANGUAGES).optional(),
         text("mac_prefix").format(format::MAC_PREFIX).optional(),
         int("max_workers").min(1).optional(),
         flag("migration_unsecure"),
-        text("registered-tags").optional(),
+        text("registered-tags").pattern(is_tags).optional(),
     ];
     if release.is_9() {
         params.push(text("location").optional());
     }
     for (name, format) in properties() {
+        // Replication got its own network after 8.4.
+        if name == "replication" && !release.is_9() {
+            continue;
+        }
         params.push(text(name).property(&format.shared()).optional());
     }
     params

@@ -38,7 +38,7 @@ pub(super) fn routes(paths: &Paths) -> Vec<Route> {
         ]),
         get(paths.ipset, entries).perm(READ),
         post(paths.ipset, create_entry).perm(CHANGE).params([
-            text("cidr"),
+            text("cidr").format(format::network::IP_CIDR_OR_ALIAS),
             comment(),
             flag("nomatch"),
         ]),

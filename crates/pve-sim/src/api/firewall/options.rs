@@ -1,12 +1,15 @@
 //! Options of a firewall.
 
+use std::sync::Arc;
+
 use serde_json::{Map, Value, json};
 
 use super::{CHANGE, Paths, READ, place};
 use crate::call::{Call, Reply};
 use crate::failure::Failure;
 use crate::route::{Route, get, put};
-use crate::schema::{choice, digest, flag, format, int, text};
+use crate::schema::format::network;
+use crate::schema::{choice, digest, flag, format, int, property, text};
 
 const POLICIES: &[&str] = &["ACCEPT", "REJECT", "DROP"];
 const LEVELS: &[&str] = &[
@@ -23,7 +26,7 @@ pub(super) fn routes(paths: &Paths) -> Vec<Route> {
     if paths.options.starts_with("/cluster") {
         params.push(int("enable").min(0).optional());
         params.push(flag("ebtables"));
-        params.push(text("log_ratelimit").optional());
+        params.push(text("log_ratelimit").property(&rate_limit()).optional());
         params.push(choice("policy_forward", &["ACCEPT", "DROP"]).optional());
         params.extend(policies);
     } else if paths.options.contains("{vmid}") {
@@ -39,6 +42,7 @@ pub(super) fn routes(paths: &Paths) -> Vec<Route> {
                 "nosmurfs",
                 "tcpflags",
                 "protection_synflood",
+                "nf_conntrack_allow_invalid",
             ]
             .map(flag),
         );
@@ -48,6 +52,23 @@ pub(super) fn routes(paths: &Paths) -> Vec<Route> {
                 .min(7875)
                 .optional(),
         );
+        params.push(
+            int("nf_conntrack_tcp_timeout_syn_recv")
+                .min(30)
+                .max(60)
+                .optional(),
+        );
+        params.push(
+            text("nf_conntrack_helpers")
+                .format(network::FW_HELPERS)
+                .optional(),
+        );
+        params.extend(
+            ["protection_synflood_burst", "protection_synflood_rate"].map(|it| int(it).optional()),
+        );
+        params.extend(
+            ["smurf_log_level", "tcp_flags_log_level"].map(|it| choice(it, LEVELS).optional()),
+        );
         params.extend(levels);
         params.push(choice("log_level_forward", LEVELS).optional());
         params.push(flag("log_nf_conntrack"));
@@ -56,6 +77,23 @@ pub(super) fn routes(paths: &Paths) -> Vec<Route> {
         get(paths.options, read).perm(READ),
         put(paths.options, update).perm(CHANGE).params(params),
     ]
+}
+
+fn rate_limit() -> Arc<property::Format> {
+    let rate = |value: &str| {
+        value.split_once('/').is_some_and(|(count, unit)| {
+            !count.starts_with('0')
+                && count.parse::<u32>().is_ok()
+                && ["second", "minute", "hour", "day"].contains(&unit)
+        })
+    };
+    property::Format::new([
+        flag("enable").required(),
+        int("burst").min(0).optional(),
+        text("rate").pattern(rate).optional(),
+    ])
+    .default_key("enable")
+    .shared()
 }
 
 fn read(call: &mut Call<'_>) -> Result<Reply, Failure> {

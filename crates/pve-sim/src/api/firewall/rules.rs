@@ -10,7 +10,7 @@ use crate::firewall::{Group, Rule};
 use crate::permission::{Perm, all};
 use crate::release::Release;
 use crate::route::{Route, delete, get, post, put};
-use crate::schema::format::{self, Format};
+use crate::schema::format::{self, Format, network};
 use crate::schema::{Param, choice, int, text};
 
 const LEVELS: &[&str] = &[
@@ -105,13 +105,23 @@ fn options(new: bool, release: Release) -> Vec<Param> {
         int("enable").min(0).optional(),
         text("comment").optional(),
         text("macro").max_len(128).optional(),
-        text("iface").min_len(2).max_len(20).optional(),
-        text("source").max_len(512).optional(),
-        text("dest").max_len(512).optional(),
-        text("proto").optional(),
+        text("iface")
+            .format(network::IFACE)
+            .min_len(2)
+            .max_len(20)
+            .optional(),
+        text("source")
+            .format(network::FW_ADDRESSES)
+            .max_len(512)
+            .optional(),
+        text("dest")
+            .format(network::FW_ADDRESSES)
+            .max_len(512)
+            .optional(),
+        text("proto").format(network::FW_PROTOCOL).optional(),
         text("sport").format(Format::One(ports)).optional(),
         text("dport").format(Format::One(ports)).optional(),
-        text("icmp-type").optional(),
+        text("icmp-type").format(network::FW_ICMP).optional(),
         choice("log", LEVELS).optional(),
         crate::schema::digest(),
     ]

@@ -41,7 +41,8 @@ pub(super) fn routes(release: Release) -> Vec<Route> {
             ]),
         delete("/cluster/ha/resources/{sid}", remove)
             .perm(console())
-            .params([sid(), flag("purge")]),
+            .params([sid()])
+            .params(release.is_9().then(|| flag("purge"))),
         post("/cluster/ha/resources/{sid}/migrate", relocate)
             .perm(console())
             .params([sid(), text("node").format(format::NODE)]),

@@ -252,10 +252,7 @@ fn update(call: &mut Call<'_>) -> Result<Reply, Failure> {
 
 fn remove(call: &mut Call<'_>) -> Result<Reply, Failure> {
     let id = call.params.text("rule").to_owned();
-    call.world
-        .ha
-        .rules
-        .remove(&id)
-        .ok_or_else(|| missing(&id))?;
+    // A rule that has gone with its last resource is removed again without complaint.
+    call.world.ha.rules.remove(&id);
     Ok(Reply::null())
 }

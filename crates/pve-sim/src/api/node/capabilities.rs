@@ -5,7 +5,9 @@ use serde_json::{Value, json};
 use crate::call::{Call, Reply};
 use crate::failure::Failure;
 use crate::permission::Perm;
+use crate::release::Release;
 use crate::route::{Route, get};
+use crate::schema::choice;
 
 const INTEL: &[&str] = &[
     "Broadwell",
@@ -42,7 +44,12 @@ const PLAIN: &[&str] = &[
 ];
 const VERSIONS: &[&str] = &["10.1", "10.0", "9.2", "9.1", "9.0", "8.2", "8.1", "8.0"];
 
-pub(super) fn routes() -> Vec<Route> {
+pub(super) fn routes(release: Release) -> Vec<Route> {
+    let arch = || {
+        release
+            .is_9()
+            .then(|| choice("arch", &["x86_64", "aarch64"]).optional())
+    };
     vec![
         get("/nodes/{node}/capabilities", |_| {
             Ok(json!([{ "name": "qemu" }]).into())
@@ -52,17 +59,34 @@ pub(super) fn routes() -> Vec<Route> {
             Ok(json!([{ "name": "cpu" }, { "name": "machines" }, { "name": "migration" }]).into())
         })
         .perm(Perm::User),
-        get("/nodes/{node}/capabilities/qemu/cpu", cpu).perm(Perm::User),
-        get("/nodes/{node}/capabilities/qemu/machines", machines).perm(Perm::User),
+        get("/nodes/{node}/capabilities/qemu/cpu", cpu)
+            .perm(Perm::User)
+            .params(arch()),
+        get("/nodes/{node}/capabilities/qemu/machines", machines)
+            .perm(Perm::User)
+            .params(arch()),
     ]
 }
 
-fn cpu(_: &mut Call<'_>) -> Result<Reply, Failure> {
+const ARM: &[&str] = &[
+    "cortex-a53",
+    "cortex-a57",
+    "cortex-a72",
+    "cortex-a76",
+    "neoverse-n1",
+    "neoverse-v1",
+];
+
+fn cpu(call: &mut Call<'_>) -> Result<Reply, Failure> {
     let of = |names: &'static [&'static str], vendor: &'static str| {
         names
             .iter()
             .map(move |name| json!({ "name": name, "vendor": vendor, "custom": 0 }))
     };
+    if call.params.get("arch") == Some("aarch64") {
+        let all = of(&["host", "max"], "default").chain(of(ARM, "ARM"));
+        return Ok(all.collect::<Value>().into());
+    }
     let all = of(PLAIN, "default")
         .chain(of(INTEL, "GenuineIntel"))
         .chain(of(AMD, "AuthenticAMD"));
@@ -76,6 +100,12 @@ fn machines(call: &mut Call<'_>) -> Result<Reply, Failure> {
         "9.2"
     };
     let known = VERSIONS.iter().skip_while(|version| **version != newest);
+    if call.params.get("arch") == Some("aarch64") {
+        let rows = known.map(|version| {
+            json!({ "id": format!("virt-{version}"), "type": "virt", "version": version })
+        });
+        return Ok(rows.collect::<Value>().into());
+    }
     let rows = known.flat_map(|version| {
         [("i440fx", "pc-i440fx"), ("q35", "pc-q35")].map(|(kind, prefix)| {
             json!({ "id": format!("{prefix}-{version}"), "type": kind, "version": version })

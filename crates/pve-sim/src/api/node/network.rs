@@ -9,8 +9,10 @@ use crate::failure::Failure;
 use crate::latency::Step;
 use crate::node::Node;
 use crate::permission::{Perm, all};
+use crate::release::Release;
 use crate::route::{Route, delete, get, post, put};
-use crate::schema::{Param, choice, flag, format, int, text};
+use crate::schema::format::network;
+use crate::schema::{Param, choice, flag, format, int, one_of, text};
 
 const KINDS: &[&str] = &[
     "bridge",
@@ -18,84 +20,109 @@ const KINDS: &[&str] = &[
     "eth",
     "alias",
     "vlan",
+    "fabric",
     "OVSBridge",
     "OVSBond",
     "OVSPort",
     "OVSIntPort",
+    "vnet",
 ];
 
-pub(super) fn routes() -> Vec<Route> {
+const BOND_MODES: &[&str] = &[
+    "balance-rr",
+    "active-backup",
+    "balance-xor",
+    "broadcast",
+    "802.3ad",
+    "balance-tlb",
+    "balance-alb",
+    "balance-slb",
+    "lacp-balance-slb",
+    "lacp-balance-tcp",
+];
+
+/// The kinds a release knows, and what a call may name beside them.
+fn kinds(release: Release, more: &[&'static str]) -> Vec<String> {
+    let known = KINDS
+        .iter()
+        .filter(|kind| release.is_9() || **kind != "fabric");
+    known.chain(more).map(|kind| (*kind).to_owned()).collect()
+}
+
+pub(super) fn routes(release: Release) -> Vec<Route> {
     let modify = || all("/nodes/{node}", &["Sys.Modify"]);
     vec![
         get("/nodes/{node}/network", list)
             .perm(Perm::User)
-            .params([choice(
-                "type",
-                &[
-                    "bridge",
-                    "bond",
-                    "eth",
-                    "alias",
-                    "vlan",
-                    "fabric",
-                    "OVSBridge",
-                    "OVSBond",
-                    "OVSPort",
-                    "OVSIntPort",
-                    "vnet",
-                    "any_bridge",
-                    "any_local_bridge",
-                    "include_sdn",
-                ],
-            )
-            .optional()]),
+            .params([one_of("type", kinds(release, FILTERS)).optional()]),
         post("/nodes/{node}/network", create)
             .perm(modify())
-            .params(options(true)),
+            .params(options(release)),
         put("/nodes/{node}/network", |call| {
             Ok(call.task("srvreload", "networking", |worker| async move {
                 worker.take(Step::ReloadNetwork).await
             }))
         })
         .perm(modify())
-        .params([flag("regenerate-frr")]),
+        .params(release.is_9().then(|| flag("regenerate-frr"))),
         get("/nodes/{node}/network/{iface}", read).perm(all("/nodes/{node}", &["Sys.Audit"])),
         put("/nodes/{node}/network/{iface}", update)
             .perm(modify())
-            .params(options(false))
+            .params(options(release))
             .params([text("delete").format(format::CONFIG_ID_LIST).optional()]),
         delete("/nodes/{node}/network/{iface}", remove).perm(modify()),
     ]
 }
 
-fn options(new: bool) -> Vec<Param> {
-    let mut params = vec![
-        text("iface").min_len(2).max_len(20),
-        choice("type", KINDS),
+/// What a list may be narrowed to beside kinds.
+const FILTERS: &[&str] = &["any_bridge", "any_local_bridge", "include_sdn"];
+
+fn options(release: Release) -> Vec<Param> {
+    let iface = |name| text(name).format(network::IFACE).optional();
+    let ifaces = |name| text(name).format(network::IFACE_LIST).optional();
+    vec![
+        text("iface").format(network::IFACE).min_len(2).max_len(20),
+        one_of("type", kinds(release, &["unknown"])),
         flag("autostart"),
         flag("bridge_vlan_aware"),
-        text("bridge_ports").optional(),
-        text("bridge_vids").optional(),
+        ifaces("bridge_ports"),
+        text("bridge_vids").format(network::VLAN_LIST).optional(),
         text("address")
             .format(format::IPV4)
             .requires("netmask")
             .optional(),
-        text("netmask").requires("address").optional(),
+        text("netmask")
+            .format(network::IPV4_MASK)
+            .requires("address")
+            .optional(),
+        text("address6")
+            .format(format::IPV6)
+            .requires("netmask6")
+            .optional(),
+        int("netmask6")
+            .min(0)
+            .max(128)
+            .requires("address6")
+            .optional(),
         text("cidr").format(format::CIDR).optional(),
         text("cidr6").format(format::CIDR).optional(),
         text("gateway").format(format::IPV4).optional(),
         text("gateway6").format(format::IPV6).optional(),
         text("comments").optional(),
-        text("slaves").optional(),
-        text("bond_mode").optional(),
-        text("vlan-raw-device").optional(),
+        text("comments6").optional(),
+        ifaces("slaves"),
+        choice("bond_mode", BOND_MODES).optional(),
+        iface("bond-primary"),
+        choice("bond_xmit_hash_policy", &["layer2", "layer2+3", "layer3+4"]).optional(),
+        iface("vlan-raw-device"),
+        ifaces("ovs_bonds"),
+        iface("ovs_bridge"),
+        ifaces("ovs_ports"),
+        text("ovs_options").max_len(1024).optional(),
+        int("ovs_tag").min(1).max(4094).optional(),
         int("vlan-id").min(1).max(4094).optional(),
         int("mtu").min(1280).max(65_520).optional(),
-    ];
-    if !new {
-        params[1] = choice("type", KINDS);
-    }
-    params
+    ]
 }
 
 fn show(name: &str, iface: &BTreeMap<String, String>) -> Map<String, Value> {

@@ -60,12 +60,12 @@ pub(crate) fn lxc(release: Release) -> Vec<Param> {
         ),
         flag("protection"),
         text("rootfs").property(&formats::mount(false, release)),
-        text("searchdomain"),
+        text("searchdomain").format(format::DNS_NAME_LIST),
         text("startup").property(&formats::small("startup")),
         int("swap").min(0),
         text("tags").format(format::TAG_LIST),
         flag("template"),
-        text("timezone"),
+        text("timezone").format(Format::One(timezone)),
         int("tty").min(0).max(6),
         flag("unprivileged"),
         text("net").property(&formats::ct_net(release)).indexed(32),
@@ -76,10 +76,35 @@ pub(crate) fn lxc(release: Release) -> Vec<Param> {
         text("dev").property(&formats::dev()).indexed(256),
     ];
     if release.is_9() {
-        all.push(text("entrypoint"));
-        all.push(text("env"));
+        all.push(text("entrypoint").pattern(printable));
+        all.push(text("env").pattern(environment));
     }
     all.into_iter().map(Param::optional).collect()
+}
+
+fn timezone(value: &str) -> Result<(), String> {
+    let part = |c: char| c.is_ascii_alphanumeric() || "_+-".contains(c);
+    let ok = value == "host" || value.split('/').all(|it| format::word(it, part, part));
+    if ok {
+        Ok(())
+    } else {
+        Err(format!("invalid time zone '{value}'"))
+    }
+}
+
+/// Text without control characters other than tabs.
+fn printable(value: &str) -> bool {
+    !value.is_empty() && !value.chars().any(|c| c.is_ascii_control() && c != '\t')
+}
+
+/// `NAME=value` pairs, separated by NUL.
+fn environment(value: &str) -> bool {
+    let name = |c: char| c.is_alphanumeric() || c == '_';
+    value.split('\0').all(|pair| {
+        pair.split_once('=').is_some_and(|(key, value)| {
+            format::word(key, name, name) && (value.is_empty() || printable(value))
+        })
+    })
 }
 
 static KNOWN: LazyLock<Schema> = LazyLock::new(|| Schema::new(lxc(Release::V9_2)));

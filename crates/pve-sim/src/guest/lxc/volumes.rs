@@ -72,11 +72,19 @@ pub(crate) fn resize(call: &mut Call<'_>) -> Result<Reply, Failure> {
 pub(crate) fn move_volume(call: &mut Call<'_>) -> Result<Reply, Failure> {
     let vmid = call.vmid();
     let disk = call.params.text("volume").to_owned();
-    let storage = call
-        .params
-        .get("storage")
-        .ok_or_else(|| Failure::param("storage", "property is missing and it is not optional"))?
-        .to_owned();
+    let both = |text: &str| {
+        let named = ["storage", "target-vmid"].map(|name| (name.to_owned(), text.to_owned()));
+        Err(Failure::params(named.into()))
+    };
+    match (call.params.has("storage"), call.params.vmid("target-vmid")) {
+        (false, None) => {
+            return both("both 'storage' and 'target-vmid' missing, either needs to be set");
+        }
+        (true, Some(_)) => return both("cannot set both 'storage' and 'target-vmid'"),
+        (false, Some(target)) => return reassign(call, target, disk),
+        (true, None) => {}
+    }
+    let storage = call.params.text("storage").to_owned();
     let delete = call.params.flag("delete");
     call.need(&format!("/storage/{storage}"), &["Datastore.AllocateSpace"])?;
     let guest = read::guest(call, Kind::Lxc)?;
@@ -131,5 +139,68 @@ pub(crate) fn move_volume(call: &mut Call<'_>) -> Result<Reply, Failure> {
             }
             Ok(())
         })
+    }))
+}
+
+/// Gives a volume to another container.
+fn reassign(call: &mut Call<'_>, target: u32, disk: String) -> Result<Reply, Failure> {
+    let (node, vmid) = (call.node(), call.vmid());
+    let slot = call.params.get("target-volume").unwrap_or(&disk).to_owned();
+    call.need(&format!("/vms/{target}"), &["VM.Config.Disk"])?;
+    if vmid == target {
+        return Err(Failure::die(
+            "must be different than source VMID to move disk to another container",
+        ));
+    }
+    if disk == "rootfs" || slot == "rootfs" {
+        return Err(Failure::die(
+            "Cannot move a rootfs volume to another container",
+        ));
+    }
+    let guest = read::guest(call, Kind::Lxc)?;
+    guest.check_digest(call.params.get("digest"))?;
+    guest.check_lock()?;
+    if guest.is_running() {
+        return Err(Failure::die(format!(
+            "Cannot move volume of running CT {vmid}: stop it first"
+        )));
+    }
+    let (_, volid) = volume_of(guest, &disk)?;
+    let mut snapshots = guest.config.snapshots.values();
+    if snapshots.any(|snap| uses(snap, &volid)) {
+        return Err(Failure::die(
+            "Can't move volume used by a snapshot to another container",
+        ));
+    }
+    let other = call.world.guests.find(Kind::Lxc, &node, target)?;
+    other.check_digest(call.params.get("target-digest"))?;
+    other.check_lock()?;
+    if other.config.get(&slot).is_some() {
+        return Err(Failure::die(format!(
+            "Target volume key '{slot}' is already in use for container '{target}'"
+        )));
+    }
+    let id = format!("{vmid}-{target}");
+    Ok(call.task("move_volume", id, move |worker| async move {
+        let _held = worker
+            .lock_file(&lock::lxc_path(vmid), Mode::Exclusive, LOCK_WAIT)
+            .await?;
+        worker.log(format!(
+            "moving volume '{disk}' from container '{vmid}' to '{target}'"
+        ));
+        worker.take(Step::Configure).await?;
+        let node = worker.node().to_owned();
+        worker.world(|world| {
+            let bytes = world.storages.volume(&node, &volid)?.size;
+            let renamed = world.storages.rename(&node, &volid, target)?;
+            let source = world.guests.find_mut(Kind::Lxc, &node, vmid)?;
+            let (value, _) = volume_of(source, &disk)?;
+            source.config.remove(&disk);
+            let other = world.guests.find_mut(Kind::Lxc, &node, target)?;
+            other.config.set(&slot, sized(&value, &renamed, bytes));
+            Ok::<_, Failure>(())
+        })?;
+        worker.log(format!("target container '{target}' updated with '{slot}'"));
+        Ok(())
     }))
 }
