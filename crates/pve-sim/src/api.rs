@@ -1,6 +1,7 @@
 //! The endpoints that are not about guests or storages.
 
 mod access;
+mod backup;
 mod cluster;
 mod firewall;
 mod ha;
@@ -21,12 +22,13 @@ pub(crate) fn routes(release: Release) -> Vec<Route> {
     routes.extend(version::routes());
     routes.extend(access::routes(release));
     routes.extend(cluster::routes(release));
+    routes.extend(backup::routes(release));
     routes.extend(task::routes(release));
-    routes.extend(node::routes());
+    routes.extend(node::routes(release));
     routes.extend(pools::routes());
     routes.extend(firewall::routes(release));
     routes.extend(ha::routes(release));
-    routes.extend(sdn::routes());
+    routes.extend(sdn::routes(release));
     routes.extend(mapping::routes());
     routes.extend(guest::routes(release));
     routes.extend(storage::routes(release));

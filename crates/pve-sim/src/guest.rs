@@ -10,6 +10,7 @@
 
 pub(crate) mod agent;
 pub(crate) mod backup;
+pub(crate) mod bulk;
 pub(crate) mod change;
 pub(crate) mod clone;
 pub(crate) mod cloudinit;
@@ -38,12 +39,13 @@ pub(crate) mod patterns;
 pub(crate) mod permit;
 pub(crate) mod power;
 pub(crate) mod read;
-mod routes;
+pub(crate) mod routes;
 pub(crate) mod secret;
 pub(crate) mod seed;
 pub(crate) mod size;
 pub(crate) mod snapshot;
 pub(crate) mod start;
+pub(crate) mod tag;
 pub(crate) mod view;
 pub(crate) mod volumes;
 

@@ -25,7 +25,9 @@
 
 mod access;
 mod api;
+mod backup;
 mod call;
+mod checksum;
 mod clock;
 mod cluster;
 mod control;
@@ -46,6 +48,7 @@ mod pool;
 mod release;
 mod resources;
 mod route;
+mod schedule;
 mod schema;
 mod sdn;
 mod service;

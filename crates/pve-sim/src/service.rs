@@ -1,4 +1,4 @@
-//! What runs on the nodes by itself: the statistics daemon and the HA manager; and what happens to
+//! What runs on the nodes by itself: the statistics daemon, the HA manager, the backup scheduler; and what happens to
 //! nodes from outside: power, fencing, broken networks.
 
 use std::sync::Weak;
@@ -8,7 +8,7 @@ use crate::access::Caller;
 use crate::cluster::{Cluster, Inner};
 use crate::params::Params;
 use crate::task::Task;
-use crate::{guest, ha, resources};
+use crate::{backup, guest, ha, resources};
 
 /// How long a node takes to boot again after its watchdog has reset it.
 const REBOOT: Duration = Duration::from_mins(2);
@@ -22,6 +22,7 @@ pub(crate) async fn run(cluster: Weak<Inner>) {
         };
         cluster.world(resources::report);
         ha::round(&cluster);
+        backup::round(&cluster);
     }
 }
 

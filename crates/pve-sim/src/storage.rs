@@ -11,6 +11,7 @@ pub(crate) mod config;
 pub(crate) mod content;
 pub(crate) mod kind;
 pub(crate) mod name;
+pub(crate) mod prune;
 mod routes;
 pub(crate) mod status;
 pub(crate) mod store;

@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::access::Access;
 use crate::access::ticket::Key;
+use crate::backup::Jobs;
 use crate::clock::Clock;
 use crate::failure::Failure;
 use crate::firewall::Firewall;
@@ -45,6 +46,8 @@ pub struct World {
     pub(crate) storages: Storages,
     pub(crate) tasks: Tasks,
     pub(crate) journal: Journal,
+    #[serde(default)]
+    pub(crate) backups: Jobs,
     #[serde(default)]
     pub(crate) ha: Ha,
     #[serde(default)]
@@ -93,6 +96,7 @@ impl World {
             storages: Storages::default(),
             tasks: Tasks::default(),
             journal: Journal::default(),
+            backups: Jobs::default(),
             ha: Ha::default(),
             firewall: Firewall::default(),
             sdn: Sdn::default(),

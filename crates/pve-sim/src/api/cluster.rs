@@ -62,10 +62,6 @@ pub(super) fn routes(release: Release) -> Vec<Route> {
             .params([int("max").min(1).optional()]),
         get("/cluster/config/nodes", config_nodes).perm(all("/", &["Sys.Audit"])),
         get("/cluster/replication", |_| Ok(json!([]).into())).perm(Perm::User),
-        get("/cluster/backup-info/not-backed-up", |_| {
-            Ok(json!([]).into())
-        })
-        .perm(all("/", &["Sys.Audit"])),
     ];
     routes.extend(options::routes(release));
     routes

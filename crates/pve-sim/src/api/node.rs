@@ -1,6 +1,7 @@
 //! `/nodes`: the hosts themselves.
 
 mod capabilities;
+mod execute;
 mod hardware;
 mod network;
 mod status;
@@ -10,10 +11,13 @@ use serde_json::{Value, json};
 use crate::call::{Call, Reply};
 use crate::failure::Failure;
 use crate::permission::{Perm, all};
+use crate::release::Release;
 use crate::route::{Route, get, put};
 use crate::schema::{choice, format, text};
 
-pub(super) fn routes() -> Vec<Route> {
+const TIMES: &[&str] = &["hour", "day", "week", "month", "year", "decade"];
+
+pub(super) fn routes(release: Release) -> Vec<Route> {
     let audit = || all("/nodes/{node}", &["Sys.Audit"]);
     let mut routes = vec![
         get("/nodes", list).perm(Perm::User),
@@ -111,15 +115,16 @@ pub(super) fn routes() -> Vec<Route> {
         get("/nodes/{node}/rrddata", rrddata).perm(audit()).params([
             choice(
                 "timeframe",
-                &["hour", "day", "week", "month", "year", "decade"],
+                if release.is_9() { TIMES } else { &TIMES[..5] },
             ),
             choice("cf", &["AVERAGE", "MAX"]).optional(),
         ]),
     ];
-    routes.extend(capabilities::routes());
+    routes.extend(capabilities::routes(release));
     routes.extend(status::routes());
-    routes.extend(network::routes());
+    routes.extend(network::routes(release));
     routes.extend(hardware::routes());
+    routes.extend(execute::routes());
     routes
 }
 

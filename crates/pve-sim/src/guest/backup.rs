@@ -11,14 +11,16 @@ use super::drive::Drive;
 use super::hand::Hand;
 use super::permit::{self, Scope};
 use super::{Guest, Kind, lxc, options, power, size, snapshot};
+use crate::access::Caller;
 use crate::call::{Call, Reply};
 use crate::clock::calendar;
 use crate::failure::Failure;
 use crate::latency::Step;
 use crate::lock::Mode;
 use crate::params::{Params, split_list};
+use crate::storage::prune;
 use crate::storage::{Archive, ArchivedDisk, Content, Volume};
-use crate::task::Worker;
+use crate::task::{Task, Worker};
 use crate::world::World;
 
 const LOCK_WAIT: Duration = Duration::from_secs(10);
@@ -88,14 +90,19 @@ pub(crate) fn vzdump(call: &mut Call<'_>) -> Result<Reply, Failure> {
     for vmid in &chosen {
         call.need(&format!("/vms/{vmid}"), &["VM.Backup"])?;
     }
-    let id = if chosen.len() == 1 {
-        chosen[0].to_string()
-    } else {
-        String::new()
+    Ok(Reply::Task(task(&node, call.caller, chosen, params)))
+}
+
+/// A worker that saves these guests of its node.
+pub(crate) fn task(node: &str, caller: &Caller, guests: Vec<u32>, params: Params) -> Task {
+    let id = match guests[..] {
+        [one] => one.to_string(),
+        _ => String::new(),
     };
-    Ok(call.task("vzdump", id, move |worker| async move {
-        dump_all(&worker, &chosen, &storage, &params).await
-    }))
+    Task::new(node, "vzdump", id, caller, move |worker| async move {
+        let storage = params.get("storage").unwrap_or("local").to_owned();
+        dump_all(&worker, &guests, &storage, &params).await
+    })
 }
 
 async fn dump_all(
@@ -178,7 +185,46 @@ async fn dump_one(
         }
     });
     result?;
+    remove_old(worker, kind, vmid, storage, params)?;
     worker.log(format!("INFO: Finished Backup of {word} {vmid} (00:00:01)"));
+    Ok(())
+}
+
+/// Removes the guest's backups that its retention no longer covers.
+fn remove_old(
+    worker: &Worker,
+    kind: Kind,
+    vmid: u32,
+    storage: &str,
+    params: &Params,
+) -> Result<(), Failure> {
+    if params.bool("remove") == Some(false) {
+        return Ok(());
+    }
+    let node = worker.node().to_owned();
+    let doomed = worker.world(|world| {
+        let Some(retention) = prune::retention(world, storage, params) else {
+            return Ok(Vec::new());
+        };
+        let of_guest = |of: &str, owner: Option<u32>| of == kind.name() && owner == Some(vmid);
+        let marked = prune::mark(world, &node, storage, Some(&retention), &of_guest)?;
+        let doomed = marked
+            .into_iter()
+            .filter(|it| it.mark == prune::Mark::Remove);
+        Ok::<_, Failure>(doomed.map(|it| it.volid).collect())
+    })?;
+    if doomed.is_empty() {
+        return Ok(());
+    }
+    worker.log("INFO: prune older backups with retention:");
+    for volid in &doomed {
+        worker.log(format!("INFO: removing backup '{volid}'"));
+        worker.world(|world| world.storages.free(&node, volid))?;
+    }
+    let count = doomed.len();
+    worker.log(format!(
+        "INFO: pruned {count} backup(s) not covered by keep-retention policy"
+    ));
     Ok(())
 }
 

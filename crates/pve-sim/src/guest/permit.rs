@@ -99,6 +99,7 @@ pub(crate) fn options<'a>(
 
 /// The rights that depend on values: devices, cards, tags.
 pub(crate) fn values(call: &Call<'_>, scope: Scope<'_>, params: &Params) -> Result<(), Failure> {
+    super::tag::check(call, scope.vmid, params)?;
     for (name, value) in params.iter() {
         match options::indexed(name).map(|(family, _)| family) {
             Some("serial") => device(call, scope, name, value == "socket", "real devices")?,

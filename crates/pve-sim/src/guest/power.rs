@@ -171,13 +171,7 @@ pub(crate) fn shutdown(call: &mut Call<'_>) -> Result<Reply, Failure> {
     root_only(call, &["skiplock", "keepActive"])?;
     let (node, vmid) = (call.node(), call.vmid());
     let guest = call.world.guests.find(Kind::Qemu, &node, vmid);
-    let paused = guest.is_ok_and(|guest| {
-        guest
-            .run
-            .as_ref()
-            .is_some_and(|run| run.state == Machine::Paused)
-    });
-    if paused && !call.params.flag("forceStop") {
+    if guest.is_ok_and(is_paused) && !call.params.flag("forceStop") {
         return Err(Failure::die("VM is paused - cannot shutdown"));
     }
     if outside::ha_managed(call.world, vmid) {
@@ -186,14 +180,29 @@ pub(crate) fn shutdown(call: &mut Call<'_>) -> Result<Reply, Failure> {
             outside::ha_request(&worker, vmid, "stopped")
         }));
     }
-    let params = call.params.clone();
-    Ok(call.task("qmshutdown", vmid, move |worker| async move {
+    Ok(Reply::Task(shutdown_task(
+        &node,
+        vmid,
+        call.caller,
+        call.params.clone(),
+    )))
+}
+
+fn is_paused(guest: &Guest) -> bool {
+    let run = guest.run.as_ref();
+    run.is_some_and(|run| run.state == Machine::Paused)
+}
+
+/// A worker that asks a guest to end.
+pub(crate) fn shutdown_task(node: &str, vmid: u32, caller: &Caller, params: Params) -> Task {
+    Task::new(node, "qmshutdown", vmid, caller, move |worker| async move {
         let _held = exclusive(&worker, vmid).await?;
         let hand = Hand::of_worker(&worker);
-        if paused {
+        let force_stop = params.flag("forceStop");
+        let paused = worker.world(|world| world.guests.get(vmid).is_some_and(is_paused));
+        if paused && force_stop {
             return force(&hand, vmid).await;
         }
-        let force_stop = params.flag("forceStop");
         press(
             &hand,
             vmid,
@@ -202,7 +211,7 @@ pub(crate) fn shutdown(call: &mut Call<'_>) -> Result<Reply, Failure> {
             params.flag("skiplock"),
         )
         .await
-    }))
+    })
 }
 
 async fn force(hand: &Hand, vmid: u32) -> Result<(), Failure> {
@@ -385,12 +394,23 @@ pub(crate) fn suspend(call: &mut Call<'_>) -> Result<Reply, Failure> {
             return Err(Failure::die("Cannot suspend template to disk"));
         }
     }
-    let skip = call.params.flag("skiplock");
+    Ok(Reply::Task(suspend_task(
+        &node,
+        vmid,
+        call.caller,
+        call.params.clone(),
+    )))
+}
+
+/// A worker that pauses a guest, or saves it to a disk.
+pub(crate) fn suspend_task(node: &str, vmid: u32, caller: &Caller, params: Params) -> Task {
+    let to_disk = params.flag("todisk");
     let kind = if to_disk { "qmsuspend" } else { "qmpause" };
-    Ok(call.task(kind, vmid, move |worker| async move {
+    Task::new(node, kind, vmid, caller, move |worker| async move {
         let _held = exclusive(&worker, vmid).await?;
-        unlocked(&worker, vmid, skip)?;
+        unlocked(&worker, vmid, params.flag("skiplock"))?;
         if to_disk {
+            let storage = params.get("statestorage").map(str::to_owned);
             return hibernate(&worker, vmid, storage).await;
         }
         worker.take(Step::Suspend).await?;
@@ -404,7 +424,7 @@ pub(crate) fn suspend(call: &mut Call<'_>) -> Result<Reply, Failure> {
             }
         });
         Ok(())
-    }))
+    })
 }
 
 /// Where memory goes: the storage named, the guest's own choice, or that of its first disk.

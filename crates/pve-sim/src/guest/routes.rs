@@ -1,7 +1,8 @@
 //! The endpoints of VMs, containers and backups.
 
 mod agent;
-mod backup;
+pub(crate) mod backup;
+mod bulk;
 mod lxc;
 mod qemu;
 mod snapshot;
@@ -29,6 +30,7 @@ pub(crate) fn routes(release: Release) -> Vec<Route> {
     all.extend(lxc::routes(release));
     all.extend(snapshot::routes(Kind::Lxc));
     all.extend(backup::routes(release));
+    all.extend(bulk::routes(release));
     all
 }
 

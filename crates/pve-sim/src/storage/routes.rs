@@ -1,15 +1,21 @@
 //! The endpoints of storages.
 
-use super::{config, content, status, transfer};
+use std::sync::Arc;
+
+use super::{config, content, prune, status, transfer};
+use crate::checksum::ALGORITHMS;
+use crate::guest::formats::volume_id;
 use crate::guest::patterns;
 use crate::permission::{Perm, all, any};
 use crate::release::Release;
 use crate::route::{Route, delete, get, post, put};
-use crate::schema::{Param, choice, digest, flag, format, int, text, vmid};
+use crate::schema::format::{backup, storage as kinds};
+use crate::schema::{
+    Format, Param, choice, digest, flag, format, int, number, property, text, vmid,
+};
 
 const SEE: &[&str] = &["Datastore.Audit", "Datastore.AllocateSpace"];
 const ON_STORAGE: &str = "/storage/{storage}";
-const ALGORITHMS: &[&str] = &["md5", "sha1", "sha224", "sha256", "sha384", "sha512"];
 
 /// Types PVE knows; those without a plugin here are refused by the handler.
 const TYPES_9: &[&str] = &[
@@ -50,60 +56,110 @@ fn id() -> Param {
     text("storage").format(format::STORAGE)
 }
 
-/// Everything `storage.cfg` may say about the types implemented here.
+/// Everything `storage.cfg` may say, whatever the type.
 fn options(release: Release) -> Vec<Param> {
-    let mut all: Vec<Param> = [
-        "content",
-        "content-dirs",
-        "data-pool",
-        "domain",
-        "export",
-        "format",
-        "keyring",
-        "monhost",
-        "mountpoint",
-        "namespace",
-        "options",
-        "password",
-        "path",
-        "pool",
-        "preallocation",
-        "prune-backups",
-        "server",
-        "share",
-        "subdir",
-        "thinpool",
-        "username",
-        "vgname",
-        "base",
-        "blocksize",
-        "bwlimit",
-        "smbversion",
-        "is_mountpoint",
-    ]
-    .map(|name| text(name).optional())
-    .into();
-    all.extend(
-        [
-            "create-base-path",
-            "create-subdirs",
-            "disable",
-            "krbd",
-            "fuse",
-            "mkdir",
-            "saferemove",
-            "shared",
-            "sparse",
-            "tagged_only",
-        ]
-        .map(flag),
-    );
-    all.push(text("nodes").format(format::NODE_LIST).optional());
-    all.push(int("max-protected-backups").min(-1).optional());
+    let mut all: Vec<Param> = TEXTS.iter().map(|name| text(name).optional()).collect();
+    all.extend(FLAGS.iter().map(|name| flag(name)));
+    let path = |name| text(name).format(kinds::PATH).optional();
+    let vg = |name| text(name).format(kinds::VG_NAME).optional();
+    all.extend([
+        path("export"),
+        path("mountpoint"),
+        path("path"),
+        path("subdir"),
+        vg("thinpool"),
+        vg("vgname"),
+        text("base").format(Format::One(volume_id)).optional(),
+        text("blocksize").format(kinds::BLOCK_SIZE).optional(),
+        text("bwlimit").property(&bandwidth()).optional(),
+        text("content").format(kinds::CONTENT_LIST).optional(),
+        text("content-dirs").format(kinds::DIR_OVERRIDES).optional(),
+        text("domain").max_len(256).optional(),
+        text("fingerprint").pattern(is_fingerprint).optional(),
+        choice("format", &["raw", "qcow2", "subvol", "vmdk"]).optional(),
+        text("monhost").format(kinds::PORTAL_LIST).optional(),
+        text("options").format(kinds::OPTIONS).optional(),
+        text("password").max_len(256).optional(),
+        int("port").min(1).max(65_535).optional(),
+        text("portal").format(kinds::PORTAL).optional(),
+        choice("preallocation", &["off", "metadata", "falloc", "full"]).optional(),
+        text("prune-backups").property(&backup::prune()).optional(),
+        text("server").format(kinds::SERVER).optional(),
+        choice("smbversion", &["default", "2.0", "2.1", "3", "3.0", "3.11"]).optional(),
+        text("nodes").format(format::NODE_LIST).optional(),
+        int("max-protected-backups").min(-1).optional(),
+    ]);
     if release.is_9() {
         all.push(flag("snapshot-as-volume-chain"));
+        all.push(int("saferemove-stepsize").optional());
+        all.push(text("zfs-base-path").format(kinds::PATH).optional());
+    } else {
+        all.push(int("maxfiles").min(0).optional());
+        all.push(choice("transport", &["tcp", "rdma", "unix"]).optional());
+        all.push(text("server2").format(kinds::SERVER).optional());
+        all.push(text("volume").optional());
     }
     all
+}
+
+const TEXTS: &[&str] = &[
+    "authsupported",
+    "comstar_hg",
+    "comstar_tg",
+    "data-pool",
+    "datastore",
+    "encryption-key",
+    "fs-name",
+    "is_mountpoint",
+    "iscsiprovider",
+    "keyring",
+    "lio_tpg",
+    "master-pubkey",
+    "namespace",
+    "pool",
+    "saferemove_throughput",
+    "share",
+    "target",
+    "username",
+];
+const FLAGS: &[&str] = &[
+    "create-base-path",
+    "create-subdirs",
+    "disable",
+    "fuse",
+    "krbd",
+    "mkdir",
+    "nocow",
+    "nowritecache",
+    "saferemove",
+    "shared",
+    "skip-cert-verification",
+    "sparse",
+    "tagged_only",
+];
+
+fn pruned() -> [Param; 4] {
+    [
+        id(),
+        text("prune-backups").property(&backup::prune()).optional(),
+        choice("type", &["qemu", "lxc"]).optional(),
+        vmid("vmid").optional(),
+    ]
+}
+
+fn is_url(value: &str) -> bool {
+    value.starts_with("http://") || value.starts_with("https://")
+}
+
+fn bandwidth() -> Arc<property::Format> {
+    let limits = ["clone", "default", "migration", "move", "restore"];
+    property::Format::new(limits.map(|name| number(name).min(0).optional())).shared()
+}
+
+fn is_fingerprint(value: &str) -> bool {
+    let parts: Vec<&str> = value.split(':').collect();
+    let byte = |part: &&str| part.len() == 2 && part.bytes().all(|b| b.is_ascii_hexdigit());
+    parts.len() == 32 && parts.iter().all(byte)
 }
 
 /// All endpoints of storages.
@@ -152,7 +208,7 @@ pub(crate) fn routes(release: Release) -> Vec<Route> {
         get("/nodes/{node}/storage", status::list)
             .perm(Perm::User)
             .params([
-                text("content").optional(),
+                text("content").format(kinds::CONTENT_LIST).optional(),
                 flag("enabled"),
                 flag("format"),
                 id().optional(),
@@ -178,7 +234,11 @@ pub(crate) fn routes(release: Release) -> Vec<Route> {
         ]),
         get("/nodes/{node}/storage/{storage}/content", content::list)
             .perm(any(ON_STORAGE, SEE))
-            .params([id(), text("content").optional(), vmid("vmid").optional()])
+            .params([
+                id(),
+                text("content").format(kinds::CONTENT).optional(),
+                vmid("vmid").optional(),
+            ])
             .protected(),
         post("/nodes/{node}/storage/{storage}/content", content::allocate)
             .perm(all(ON_STORAGE, &["Datastore.AllocateSpace"]))
@@ -203,6 +263,22 @@ pub(crate) fn routes(release: Release) -> Vec<Route> {
         delete(volume, content::remove)
             .perm(Perm::User)
             .params([id(), int("delay").min(1).max(30).optional()]),
+        get(
+            "/nodes/{node}/storage/{storage}/prunebackups",
+            prune::dry_run,
+        )
+        .perm(any(ON_STORAGE, SEE))
+        .params(pruned())
+        .protected(),
+        delete("/nodes/{node}/storage/{storage}/prunebackups", prune::prune)
+            .perm(Perm::User)
+            .params(pruned()),
+        get("/nodes/{node}/query-url-metadata", transfer::metadata)
+            .perm(Perm::Or(vec![
+                all("/", &["Sys.Audit", "Sys.Modify"]),
+                all("/nodes/{node}", &["Sys.AccessNetwork"]),
+            ]))
+            .params([text("url").pattern(is_url), flag("verify-certificates")]),
         post("/nodes/{node}/storage/{storage}/upload", transfer::upload)
             .perm(all(ON_STORAGE, &["Datastore.AllocateTemplate"]))
             .params([
@@ -222,7 +298,7 @@ pub(crate) fn routes(release: Release) -> Vec<Route> {
             id(),
             choice("content", &["iso", "vztmpl", "import"]),
             text("filename").max_len(255),
-            text("url").pattern(|url| url.starts_with("http://") || url.starts_with("https://")),
+            text("url").pattern(is_url),
             flag("verify-certificates"),
             text("compression").optional(),
         ])

@@ -131,6 +131,14 @@ impl Client {
         self.send(request, Bytes::from(body)).await
     }
 
+    /// Uses the control surface beside PVE's API.
+    pub(crate) async fn control(&self, method: Method, path: &str, body: &Value) -> Answer {
+        let request = Request::builder()
+            .method(method)
+            .uri(format!("https://pve1:8006{path}"));
+        self.send(request, Bytes::from(body.to_string())).await
+    }
+
     /// Uploads a file.
     pub(crate) async fn upload(
         &self,

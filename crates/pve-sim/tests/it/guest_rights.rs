@@ -123,3 +123,29 @@ async fn a_root_token_is_not_root() {
     );
     pve.put(config, &[("affinity", "0-1")]).await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn the_datacenter_decides_who_may_use_which_tags() {
+    let (_, pve) = pve9().await;
+    pve.create(300, &[("tags", "prod")]).await;
+    let op = token(&pve, "PVEVMAdmin", "/vms").await;
+    let path = "/nodes/pve1/qemu/300/config";
+    op.put(path, &[("tags", "prod;anything")]).await;
+    pve.put(
+        "/cluster/options",
+        &[("user-tag-access", "user-allow=existing")],
+    )
+    .await;
+    let (status, text) = op.refused(Method::PUT, path, &[("tags", "prod;new")]).await;
+    assert_eq!(status, 403);
+    assert_eq!(
+        text,
+        "Permission check failed (/, Sys.Modify for modifying tag 'new')"
+    );
+    op.put(path, &[("tags", "prod")]).await;
+    pve.put("/cluster/options", &[("registered-tags", "prod")])
+        .await;
+    let (status, _) = op.refused(Method::PUT, path, &[("delete", "tags")]).await;
+    assert_eq!(status, 403, "registered tags need rights on the datacenter");
+    pve.put(path, &[("tags", "new")]).await;
+}

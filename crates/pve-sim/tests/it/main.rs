@@ -7,11 +7,13 @@
 )]
 
 mod access;
+mod backup_jobs;
 mod caller;
 mod client;
 mod faults;
 mod guest_agent;
 mod guest_backup;
+mod guest_bulk;
 mod guest_clone;
 mod guest_config;
 mod guest_create;
@@ -27,6 +29,7 @@ mod http;
 mod networks;
 mod proxmoxer;
 mod resources;
+mod sim_guests;
 mod sockets;
 mod state;
 mod storage_files;

@@ -16,7 +16,7 @@ use crate::guest::formats::MOUNT;
 use crate::guest::hand::Hand;
 use crate::guest::options::Need;
 use crate::guest::permit::Scope;
-use crate::guest::{Kind, options as qemu_options, permit, read, view};
+use crate::guest::{Kind, options as qemu_options, permit, read, tag, view};
 use crate::lock::{self, Mode};
 use crate::params::split_list;
 use crate::world::World;
@@ -207,6 +207,7 @@ pub(crate) fn put(call: &mut Call<'_>) -> Result<Reply, Failure> {
     }
     let scope = Scope { vmid, pool: None };
     rights(call, scope, set.keys().chain(&delete).map(String::as_str))?;
+    tag::check(call, vmid, &call.params)?;
     bridges(call, &set)?;
     for (_, value) in set.iter().filter(|(name, _)| is_mount(name)) {
         create::mount_rights(call, vmid, value)?;

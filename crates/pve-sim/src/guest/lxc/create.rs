@@ -12,7 +12,7 @@ use crate::guest::disks::{self, Made};
 use crate::guest::formats::MOUNT;
 use crate::guest::hand::Hand;
 use crate::guest::permit::{self, Scope};
-use crate::guest::{Kind, outside, size};
+use crate::guest::{Kind, outside, size, tag};
 use crate::latency::Step;
 use crate::lock::{self, Mode};
 use crate::storage::{Content, Format, Kind as Plugin, split_volid};
@@ -111,6 +111,7 @@ pub(crate) fn create(call: &mut Call<'_>) -> Result<Reply, Failure> {
             .map(String::as_str)
             .filter(|name| *name != "rootfs"),
     )?;
+    tag::check(call, vmid, &params)?;
     bridges(call, &set)?;
     let storage = params.get("storage").unwrap_or("local").to_owned();
     if restore {
@@ -188,6 +189,8 @@ async fn build(
     let path = lock::lxc_path(vmid);
     let wait = std::time::Duration::from_secs(10);
     let _held = worker.lock_file(&path, Mode::Exclusive, wait).await?;
+    // Looking into the archive takes a moment, in which the new container is seen locked.
+    worker.take(Step::Allocate).await?;
     worker.world(|world| {
         let (_, name) = world.storages.parse(archive)?;
         if name.content != Content::VzTmpl {

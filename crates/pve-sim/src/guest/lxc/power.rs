@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::api;
+use crate::access::Caller;
 use crate::call::{Call, Reply};
 use crate::failure::Failure;
 use crate::guest::configure::root_only;
@@ -13,7 +14,8 @@ use crate::guest::power::{halt, overrule};
 use crate::guest::{Guest, Kind, inside, options, outside, read};
 use crate::latency::Step;
 use crate::lock::{self, Held, Mode};
-use crate::task::Worker;
+use crate::params::Params;
+use crate::task::{Task, Worker};
 
 const LOCK_WAIT: Duration = Duration::from_secs(10);
 const SHUTDOWN_WAIT: u64 = 60;
@@ -61,12 +63,8 @@ pub(crate) fn start_call(call: &mut Call<'_>) -> Result<Reply, Failure> {
 }
 
 /// A worker that starts a container, for others to use.
-pub(crate) fn start_task(
-    node: &str,
-    vmid: u32,
-    caller: &crate::access::Caller,
-) -> crate::task::Task {
-    crate::task::Task::new(node, "vzstart", vmid, caller, move |worker| async move {
+pub(crate) fn start_task(node: &str, vmid: u32, caller: &Caller) -> Task {
+    Task::new(node, "vzstart", vmid, caller, move |worker| async move {
         let _held = exclusive(&worker, vmid).await?;
         start(&Hand::of_worker(&worker), vmid).await
     })
@@ -188,11 +186,26 @@ pub(crate) fn shutdown(call: &mut Call<'_>) -> Result<Reply, Failure> {
             outside::ha_request(&worker, vmid, "stopped")
         }));
     }
-    let (timeout, force) = (call.params.uint("timeout"), call.params.flag("forceStop"));
-    Ok(call.task("vzshutdown", vmid, move |worker| async move {
+    Ok(Reply::Task(shutdown_task(
+        &call.node(),
+        vmid,
+        call.caller,
+        call.params.clone(),
+    )))
+}
+
+/// A worker that asks a container to end.
+pub(crate) fn shutdown_task(node: &str, vmid: u32, caller: &Caller, params: Params) -> Task {
+    Task::new(node, "vzshutdown", vmid, caller, move |worker| async move {
         let _held = exclusive(&worker, vmid).await?;
-        end(&worker, vmid, timeout, force).await
-    }))
+        end(
+            &worker,
+            vmid,
+            params.uint("timeout"),
+            params.flag("forceStop"),
+        )
+        .await
+    })
 }
 
 /// `POST …/status/reboot`

@@ -8,7 +8,7 @@ use crate::guest::{Kind, console, destroy, lxc, migrate, patterns, read, volumes
 use crate::permission::{Perm, all, any};
 use crate::release::Release;
 use crate::route::{Route, delete, get, post, put};
-use crate::schema::{digest, flag, format, int, text, vmid};
+use crate::schema::{flag, format, guest_digest, int, one_of, text, vmid};
 
 const LXC_CONFIG: &[&str] = &[
     "VM.Config.Disk",
@@ -17,6 +17,16 @@ const LXC_CONFIG: &[&str] = &[
     "VM.Config.Network",
     "VM.Config.Options",
 ];
+
+/// `rootfs` and the mount points.
+fn mounts() -> Vec<String> {
+    let points = (0..256).map(|number| format!("mp{number}"));
+    std::iter::once("rootfs".to_owned()).chain(points).collect()
+}
+
+fn unused() -> impl Iterator<Item = String> {
+    (0..256).map(|number| format!("unused{number}"))
+}
 
 /// Endpoints of containers.
 pub(super) fn routes(release: Release) -> Vec<Route> {
@@ -42,7 +52,7 @@ pub(super) fn routes(release: Release) -> Vec<Route> {
     on_put.extend([
         text("delete").format(format::CONFIG_ID_LIST).optional(),
         text("revert").format(format::CONFIG_ID_LIST).optional(),
-        digest(),
+        guest_digest(),
     ]);
     let mut on_clone = clone_params();
     on_clone.push(text("hostname").format(format::DNS_NAME).optional());
@@ -78,9 +88,9 @@ pub(super) fn routes(release: Release) -> Vec<Route> {
         put("/nodes/{node}/lxc/{vmid}/resize", lxc::volumes::resize)
             .perm(all(ON_GUEST, DISK))
             .params([
-                text("disk").pattern(lxc::is_mount),
+                one_of("disk", mounts()),
                 text("size").pattern(patterns::new_size),
-                digest(),
+                guest_digest(),
             ]),
         post(
             "/nodes/{node}/lxc/{vmid}/move_volume",
@@ -88,11 +98,14 @@ pub(super) fn routes(release: Release) -> Vec<Route> {
         )
         .perm(all(ON_GUEST, DISK))
         .params([
-            text("volume").pattern(lxc::is_mount),
+            one_of("volume", mounts().into_iter().chain(unused())),
+            vmid("target-vmid").optional(),
+            one_of("target-volume", mounts().into_iter().chain(unused())).optional(),
+            text("target-digest").max_len(40).optional(),
             storage(),
             flag("delete"),
             bwlimit(),
-            digest(),
+            guest_digest(),
         ]),
         post("/nodes/{node}/lxc/{vmid}/template", |call| {
             volumes::template(call, Kind::Lxc)
@@ -118,7 +131,9 @@ pub(super) fn routes(release: Release) -> Vec<Route> {
             text("target").format(format::NODE),
             flag("online"),
             flag("restart"),
-            text("target-storage").optional(),
+            text("target-storage")
+                .format(format::storage::STORAGE_PAIRS)
+                .optional(),
             int("timeout").optional(),
             bwlimit(),
         ]),
@@ -128,8 +143,8 @@ pub(super) fn routes(release: Release) -> Vec<Route> {
         .perm(all(ON_GUEST, CONSOLE))
         .params([
             flag("websocket"),
-            int("width").optional(),
-            int("height").optional(),
+            int("width").min(16).max(4096).optional(),
+            int("height").min(16).max(2160).optional(),
         ]),
         post("/nodes/{node}/lxc/{vmid}/termproxy", |call| {
             console::terminal(call, Kind::Lxc)

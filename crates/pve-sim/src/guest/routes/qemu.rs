@@ -6,12 +6,13 @@ use super::{
 };
 use crate::guest::options as qemu_options;
 use crate::guest::{
-    Kind, clone, configure, console, create, destroy, migrate, patterns, power, read, volumes,
+    Kind, clone, configure, console, create, destroy, formats, migrate, patterns, power, read,
+    volumes,
 };
 use crate::permission::{Perm, all, any};
 use crate::release::Release;
 use crate::route::{Route, delete, get, post, put};
-use crate::schema::{Param, choice, digest, flag, format, int, text, vmid};
+use crate::schema::{Param, choice, flag, format, guest_digest, int, one_of, text, vmid};
 
 const QEMU_CONFIG: &[&str] = &[
     "VM.Config.Disk",
@@ -37,7 +38,7 @@ fn config_params(release: Release) -> Vec<Param> {
     params.extend([
         text("delete").format(format::CONFIG_ID_LIST).optional(),
         text("revert").format(format::CONFIG_ID_LIST).optional(),
-        digest(),
+        guest_digest(),
         flag("force"),
         flag("skiplock"),
     ]);
@@ -67,6 +68,7 @@ fn guests(release: Release) -> Vec<Route> {
     on_clone.extend([
         text("name").format(format::DNS_NAME).optional(),
         choice("format", &["raw", "qcow2", "vmdk"]).optional(),
+        int("bwlimit").min(0).optional(),
     ]);
     let mut on_post = config_params(release);
     on_post.extend([
@@ -76,6 +78,12 @@ fn guests(release: Release) -> Vec<Route> {
             .optional(),
     ]);
     let config = "/nodes/{node}/qemu/{vmid}/config";
+    // The monitor reaches the host: 9 dropped the guest privilege for it.
+    let monitor_perm = if release.is_9() {
+        any(ON_GUEST, &["Sys.Audit", "Sys.Modify"])
+    } else {
+        all(ON_GUEST, &["VM.Monitor"])
+    };
     vec![
         get("/nodes/{node}/qemu", read::list)
             .perm(Perm::User)
@@ -141,6 +149,15 @@ fn guests(release: Release) -> Vec<Route> {
         })
         .perm(all(ON_GUEST, CONSOLE))
         .params([choice("serial", &["serial0", "serial1", "serial2", "serial3"]).optional()]),
+        post("/nodes/{node}/qemu/{vmid}/spiceproxy", console::spice)
+            .perm(all(ON_GUEST, CONSOLE))
+            .params([text("proxy").format(format::ADDRESS).optional()]),
+        put("/nodes/{node}/qemu/{vmid}/sendkey", console::send_key)
+            .perm(all(ON_GUEST, CONSOLE))
+            .params([text("key"), flag("skiplock")]),
+        post("/nodes/{node}/qemu/{vmid}/monitor", console::monitor)
+            .perm(monitor_perm)
+            .params([text("command")]),
     ]
 }
 
@@ -149,7 +166,9 @@ fn migrate_params(release: Release) -> Vec<Param> {
         text("target").format(format::NODE),
         flag("online"),
         flag("with-local-disks"),
-        text("targetstorage").optional(),
+        text("targetstorage")
+            .format(format::storage::STORAGE_PAIRS)
+            .optional(),
         int("bwlimit").min(0).optional(),
         flag("force"),
         choice("migration_type", &["secure", "insecure"]).optional(),
@@ -161,23 +180,35 @@ fn migrate_params(release: Release) -> Vec<Param> {
     params
 }
 
+/// `net0=1500,net1=9000`
+fn is_mtus(value: &str) -> bool {
+    value.split(',').all(|pair| {
+        pair.split_once('=')
+            .is_some_and(|(net, mtu)| qemu_options::is(net, "net") && mtu.parse::<u32>().is_ok())
+    })
+}
+
 fn powers(release: Release) -> Vec<Route> {
     let timeout = || int("timeout").min(0).optional();
     let mut on_start = vec![
         flag("skiplock"),
         timeout(),
         text("force-cpu").optional(),
-        text("machine").optional(),
+        text("machine")
+            .property(&formats::machine(release))
+            .optional(),
         text("migratedfrom").format(format::NODE).optional(),
         text("migration_network").format(format::CIDR).optional(),
         choice("migration_type", &["secure", "insecure"]).optional(),
         text("stateuri").max_len(128).optional(),
-        text("targetstorage").optional(),
+        text("targetstorage")
+            .format(format::storage::STORAGE_PAIRS)
+            .optional(),
     ];
     if release.is_9() {
         on_start.extend([
             flag("with-conntrack-state"),
-            text("nets-host-mtu").optional(),
+            text("nets-host-mtu").pattern(is_mtus).optional(),
         ]);
     }
     let perm = || all(ON_GUEST, POWER);
@@ -290,8 +321,9 @@ const DISKS: &[&str] = &[
     "tpmstate0",
 ];
 
-fn is_disk_or_unused(value: &str) -> bool {
-    DISKS.contains(&value) || qemu_options::is(value, "unused")
+fn disks_and_unused() -> impl Iterator<Item = String> {
+    let unused = (0..256).map(|number| format!("unused{number}"));
+    DISKS.iter().map(|disk| (*disk).to_owned()).chain(unused)
 }
 
 fn disks() -> Vec<Route> {
@@ -302,20 +334,20 @@ fn disks() -> Vec<Route> {
             .params([
                 choice("disk", DISKS),
                 text("size").pattern(patterns::new_size),
-                digest(),
+                guest_digest(),
                 flag("skiplock"),
             ]),
         post("/nodes/{node}/qemu/{vmid}/move_disk", volumes::move_disk)
             .perm(disk())
             .params([
-                text("disk").pattern(is_disk_or_unused),
+                one_of("disk", disks_and_unused()),
                 storage(),
                 vmid("target-vmid").optional(),
-                text("target-disk").pattern(is_disk_or_unused).optional(),
+                one_of("target-disk", disks_and_unused()).optional(),
                 choice("format", &["raw", "qcow2", "vmdk"]).optional(),
                 flag("delete"),
                 int("bwlimit").min(0).optional(),
-                digest(),
+                guest_digest(),
                 text("target-digest").max_len(40).optional(),
             ]),
         put("/nodes/{node}/qemu/{vmid}/unlink", configure::unlink)
