@@ -119,14 +119,15 @@ impl Client {
             .unwrap_or(self.shared.timeouts.call);
         let read = call.is_read();
         let sent = AtomicBool::new(false);
-        let result = tokio::time::timeout(deadline, self.authorised(call, &sent))
-            .instrument(span.clone())
-            .await
-            .unwrap_or_else(|_| {
-                // What waited for a login to the end has changed nothing.
-                let harmless = read || !sent.load(Ordering::Acquire);
-                Err(endpoint::late(harmless, deadline))
-            });
+        let result =
+            tokio::time::timeout(deadline, self.authorised(call, &sent, started + deadline))
+                .instrument(span.clone())
+                .await
+                .unwrap_or_else(|_| {
+                    // What waited for a login to the end has changed nothing.
+                    let harmless = read || !sent.load(Ordering::Acquire);
+                    Err(endpoint::late(harmless, deadline))
+                });
         let outcome = metrics::Outcome::of(result.as_ref().err());
         span.record("outcome", tracing::field::debug(&outcome));
         if let Err(error) = &result {
@@ -139,7 +140,12 @@ impl Client {
     }
 
     /// Signs and sends the call; after a 401 signs it anew, once.
-    async fn authorised(&self, mut call: Call, sent: &AtomicBool) -> Result<Answer> {
+    async fn authorised(
+        &self,
+        mut call: Call,
+        sent: &AtomicBool,
+        until: tokio::time::Instant,
+    ) -> Result<Answer> {
         let shared = &*self.shared;
         let mut second = false;
         loop {
@@ -149,7 +155,7 @@ impl Client {
             sent.store(true, Ordering::Release);
             let answer = shared
                 .endpoints
-                .send(&mut call, Some(&grant), &shared.timeouts)
+                .send(&mut call, Some(&grant), &shared.timeouts, until)
                 .await?;
             if answer.status != 401 {
                 session.accepted();

@@ -320,9 +320,10 @@ async fn ask(params: Params, shared: &Shared) -> Result<TicketAnswer> {
     let mut call = Call::post(LOGIN, "/access/ticket")
         .params(params)
         .harmless();
+    let until = Instant::now() + shared.timeouts.call;
     let answer = shared
         .endpoints
-        .send(&mut call, None, &shared.timeouts)
+        .send(&mut call, None, &shared.timeouts, until)
         .await?;
     answer.checked()?.decode(LOGIN)
 }

@@ -102,12 +102,16 @@ impl Endpoints {
             .collect()
     }
 
-    /// Sends the call until an endpoint answers, as far as repeating is safe.
+    /// Sends the call until an endpoint answers, as far as repeating is safe and `until` is not past.
+    ///
+    /// The deadline is kept here too, not only around the whole call: an endpoint that lets a call hang is
+    /// known from then on, and the next call goes elsewhere.
     pub(crate) async fn send(
         &self,
         call: &mut Call,
         grant: Option<&Grant>,
         timeouts: &Timeouts,
+        until: Instant,
     ) -> Result<Answer> {
         let mut tried = vec![0_u32; self.list.len()];
         let mut attempt = 0;
@@ -118,15 +122,19 @@ impl Endpoints {
             let request = self.list[at].request(call, grant)?;
             // Repeating anything else is for the caller to decide, who can look first.
             let again = call.is_read() && attempt < timeouts.read_attempts;
+            let left = until.saturating_duration_since(Instant::now());
             let limit = if again {
-                timeouts.read_attempt
+                timeouts.read_attempt.min(left)
             } else {
-                Duration::MAX
+                left
             };
-            let outcome = match timeout(limit, self.list[at].exchange(request)).await {
-                Some(outcome) => outcome,
-                None => Err(Failure::Lost(format!("no answer within {limit:?}").into())),
-            };
+            let exchange = self.list[at].exchange(request);
+            let outcome = tokio::time::timeout(limit, exchange)
+                .await
+                .unwrap_or_else(|_| {
+                    let text = format!("no answer within {limit:?}");
+                    Err(Failure::Lost(text.into()))
+                });
             let (error, elsewhere) = match outcome {
                 Ok(answer) if is_forwarding_failure(answer.status) => {
                     self.worked(at);
@@ -333,14 +341,6 @@ fn was_not_sent(error: &(dyn std::error::Error + 'static)) -> bool {
         next = error.source();
     }
     false
-}
-
-async fn timeout<F: Future>(limit: Duration, future: F) -> Option<F::Output> {
-    if limit == Duration::MAX {
-        Some(future.await)
-    } else {
-        tokio::time::timeout(limit, future).await.ok()
-    }
 }
 
 impl std::fmt::Debug for Endpoints {

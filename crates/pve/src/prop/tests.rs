@@ -135,3 +135,14 @@ proptest! {
         prop_assert_eq!(net.parse::<Net>().unwrap().to_string(), net);
     }
 }
+
+#[test]
+fn a_sub_key_is_never_printed_twice() {
+    let mut disk: Disk = "local:8,size=4G,foo=1".parse().unwrap();
+    disk.other.set("size", Word::new("9G").unwrap()).unwrap();
+    disk.other.set("file", Word::new("else").unwrap()).unwrap();
+    disk.other.set("bar", Word::new("2").unwrap()).unwrap();
+    let printed = disk.to_string();
+    assert_eq!(printed.matches("size=").count(), 1, "{printed}");
+    assert_eq!(printed.parse::<Disk>().unwrap().size, disk.size);
+}

@@ -298,12 +298,16 @@ impl<'a> Reader<'a> {
 /// Puts a property string together.
 pub(crate) struct Writer<'a, 'b> {
     out: &'a mut fmt::Formatter<'b>,
-    first: bool,
+    /// What was written, so that nothing is said twice.
+    keys: Vec<String>,
 }
 
 impl<'a, 'b> Writer<'a, 'b> {
     pub(crate) fn new(out: &'a mut fmt::Formatter<'b>) -> Self {
-        Self { out, first: true }
+        Self {
+            out,
+            keys: Vec::new(),
+        }
     }
 
     /// The first item, without its key unless that would be read as another one.
@@ -314,13 +318,9 @@ impl<'a, 'b> Writer<'a, 'b> {
         if text.contains('=') {
             self.item(key, &text)
         } else {
-            self.bare(&text)
+            self.comma(key)?;
+            self.out.write_str(&text)
         }
-    }
-
-    pub(crate) fn bare(&mut self, text: &str) -> fmt::Result {
-        self.comma()?;
-        self.out.write_str(text)
     }
 
     pub(crate) fn put<T: Value>(&mut self, key: &str, value: Option<&T>) -> fmt::Result {
@@ -328,18 +328,24 @@ impl<'a, 'b> Writer<'a, 'b> {
     }
 
     pub(crate) fn item(&mut self, key: &str, text: &str) -> fmt::Result {
-        self.comma()?;
+        self.comma(key)?;
         write!(self.out, "{key}={text}")
     }
 
+    /// What no field stands for; a field that has spoken wins.
     pub(crate) fn rest(&mut self, other: &Other) -> fmt::Result {
-        other
-            .iter()
-            .try_for_each(|(key, value)| self.item(key, value))
+        for (key, value) in other.iter() {
+            if !self.keys.iter().any(|written| written == key) {
+                self.item(key, value)?;
+            }
+        }
+        Ok(())
     }
 
-    fn comma(&mut self) -> fmt::Result {
-        if std::mem::take(&mut self.first) {
+    fn comma(&mut self, key: &str) -> fmt::Result {
+        let first = self.keys.is_empty();
+        self.keys.push(key.to_owned());
+        if first {
             Ok(())
         } else {
             self.out.write_str(",")

@@ -54,6 +54,19 @@ async fn a_lost_answer_to_a_change_is_unknown_and_not_repeated() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_endpoint_that_lets_a_change_hang_is_not_asked_next() {
+    let hangs = Fake::new(|_, _| Reply::Hang);
+    let works = Fake::new(|_, _| Reply::Data(serde_json::Value::Null));
+    let client = pair(&hangs, &works);
+    let error = client.stop_task(&task()).await.unwrap_err();
+    assert!(matches!(error, Error::OutcomeUnknown { .. }), "{error:?}");
+    assert_eq!(works.seen().len(), 0, "a change is not repeated");
+    assert!(!client.endpoints()[0].healthy);
+    client.stop_task(&task()).await.unwrap();
+    assert_eq!((hangs.seen().len(), works.seen().len()), (1, 1));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_lost_answer_to_a_read_is_asked_for_elsewhere() {
     let first = Fake::new(|_, _| Reply::Lost);
     let second = Fake::new(|_, _| version("9.2.11"));

@@ -13,72 +13,10 @@ use pve::api::ha::HaResource;
 use pve::api::storage::upload::Upload;
 use pve::prop::{Disk, Net, Size};
 use pve::task::{TaskEnd, Watch};
-use pve::{
-    Client, CloneGuest, ConfigChange, CreateQemu, Credentials, Error, GuestConfig, NodeName,
-    Object, TokenId, Vmid,
-};
-use pve_sim::{Action, Cluster, Fault, Latency, Release, Simulator};
+use pve::{CloneGuest, ConfigChange, CreateQemu, Credentials, Error, GuestConfig, Object, TokenId};
+use pve_sim::{Action, Fault, Release};
 
-struct Lab {
-    cluster: Cluster,
-    client: Client,
-    node: NodeName,
-}
-
-fn lab(release: Release) -> Lab {
-    let simulator = Simulator::builder()
-        .release(release)
-        .root_password("geheim")
-        .latency(Latency::real())
-        .build();
-    let cluster = simulator.cluster("pve").unwrap().clone();
-    let client = client(
-        &cluster,
-        Credentials::password("root@pam", "geheim").unwrap(),
-    );
-    Lab {
-        cluster,
-        client,
-        node: NodeName::new("pve1").unwrap(),
-    }
-}
-
-fn client(cluster: &Cluster, credentials: Credentials) -> Client {
-    Client::builder()
-        .endpoint("pve1")
-        .service(cluster.endpoint("pve1"))
-        .endpoint("pve2")
-        .service(cluster.endpoint("pve2"))
-        .credentials(credentials)
-        .build()
-        .unwrap()
-}
-
-fn vmid(number: u32) -> Vmid {
-    Vmid::new(number).unwrap()
-}
-
-impl Lab {
-    fn node(&self) -> pve::Node {
-        self.client.node(&self.node)
-    }
-
-    /// Makes an empty machine with one disk and waits for it.
-    async fn machine(&self, number: u32) -> pve::Qemu {
-        let config = GuestConfig::new()
-            .with("name", format!("vm{number}"))
-            .with("memory", 1024)
-            .with("scsi0", Disk::allocate("local-lvm".parse().unwrap(), 4))
-            .with("net0", Net::virtio("vmbr0").unwrap());
-        let task = self
-            .node()
-            .create_qemu(&CreateQemu::new(vmid(number), config))
-            .await
-            .unwrap();
-        self.client.wait(&task).await.unwrap();
-        self.node().qemu(vmid(number))
-    }
-}
+use crate::lab::{client, lab, vmid};
 
 #[tokio::test(start_paused = true)]
 async fn a_machine_lives_from_template_to_removal_on_both_releases() {
