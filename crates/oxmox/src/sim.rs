@@ -14,13 +14,33 @@ use crate::output;
 /// How often the state is written while the simulator runs.
 const SAVE_EVERY: Duration = Duration::from_secs(10);
 
+const EXAMPLES: &str = "\
+Examples:
+  A Proxmox VE 8.4 on a free port, with its state kept between runs:
+    oxmox sim --pve 8.4 --listen 127.0.0.1:0 --state lab.json
+
+  The smallest world of your own, in a file given by --world:
+    clusters:
+      - name: home
+        nodes: [{ name: pve1, cpus: 8, memory-gib: 32 }]
+        users: [{ id: op@pve, tokens: [{ id: t, secret: 11111111-2222-3333-4444-555555555555, privsep: false }] }]
+        acl: [{ path: /, user: op@pve, role: Administrator }]
+
+  Lose the answer of the next clone, and cut the power of a node:
+    curl -k -X POST https://127.0.0.1:8006/sim/faults \\
+      -d '{\"route\":\"POST /nodes/{node}/qemu/{vmid}/clone\",\"action\":\"drop-answer\",\"times\":1}'
+    curl -k -X POST https://127.0.0.1:8006/sim/nodes/pve2/kill
+
+docs/simulator.md has the whole form of a world file and every control.";
+
 /// Run a simulated Proxmox VE that speaks the real one's API.
 ///
 /// The default world has three nodes (pve1 to pve3), six storages, bridges, a virtual network, templates to clone and one
 /// machine that is not yours. Every cluster of the world gets a port: the first the one asked for, the others the following ones.
 ///
-/// Beside PVE's API under /api2 there is a control surface under /sim: faults, dead nodes, request counts.
+/// Beside PVE's API under /api2 there is a control surface under /sim: faults, dead nodes, misbehaving guests, request counts.
 #[derive(Args)]
+#[command(after_long_help = EXAMPLES)]
 pub(crate) struct Sim {
     /// Address to listen on; port 0 chooses a free one.
     #[arg(long, default_value = "127.0.0.1:8006", value_name = "ADDR")]

@@ -148,6 +148,7 @@ fn list_nodes(nodes: &[NodeEntry], report: &mut Report) {
 
 async fn clocks(client: &Client, online: &[&NodeEntry], now: u64, report: &mut Report) {
     let mut fine = 0;
+    let mut hidden = None;
     for node in online {
         match client.node(&node.node).time().await {
             Ok(time) => {
@@ -167,13 +168,16 @@ async fn clocks(client: &Client, online: &[&NodeEntry], now: u64, report: &mut R
                     report.warn("clock", text, fix);
                 }
             }
-            Err(error) => unseen(
-                "clock",
-                &error,
-                &format!("Sys.Audit on /nodes/{}", node.node),
-                report,
-            ),
+            Err(error) => hidden = Some((node, error)),
         }
+    }
+    // One line is enough: what hides one node's clock hides all of them.
+    if let Some((node, error)) = hidden {
+        let right = match online {
+            [_] => format!("Sys.Audit on /nodes/{}", node.node),
+            _ => "Sys.Audit on /nodes".to_owned(),
+        };
+        unseen("clock", &error, &right, report);
     }
     if fine > 0 {
         report.ok(
