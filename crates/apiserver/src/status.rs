@@ -30,6 +30,8 @@ struct Details {
     uid: String,
     causes: Vec<Cause>,
     retry_after: u32,
+    /// Where a list may go on although it has expired; told in `metadata`.
+    resume: String,
     /// Present in the answer even when empty.
     shown: bool,
 }
@@ -294,6 +296,15 @@ impl Status {
         Self::of(StatusCode::GONE, "Expired", message)
     }
 
+    /// A list in pieces took so long that its state is gone; `resume` goes on in the current one.
+    pub(crate) fn continue_expired(resume: String) -> Self {
+        let mut status = Self::expired(
+            "The provided continue parameter is too old to display a consistent list result. You can start a new list without the continue parameter, or use the continue token in this response to retrieve the remainder of the results. Continuing with the provided token results in an inconsistent list - objects that were created, modified, or deleted between the time the first chunk was returned and now may show up in the list.",
+        );
+        status.details.resume = resume;
+        status
+    }
+
     /// The client asked for a state that does not exist yet.
     pub(crate) fn rv_too_large(requested: u64, current: u64) -> Self {
         let mut status = Self::of(
@@ -354,6 +365,7 @@ impl Status {
                 .as_u64()
                 .and_then(|seconds| u32::try_from(seconds).ok())
                 .unwrap_or(0),
+            resume: String::new(),
             shown: details.is_object(),
         };
         status
@@ -388,6 +400,9 @@ impl Status {
         });
         if !self.reason.is_empty() {
             status["reason"] = json!(self.reason);
+        }
+        if !self.details.resume.is_empty() {
+            status["metadata"]["continue"] = json!(self.details.resume);
         }
         let mut details = Map::new();
         let d = &self.details;

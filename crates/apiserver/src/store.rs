@@ -160,6 +160,14 @@ impl Store {
         }
     }
 
+    /// Whether writes can be made durable, found out by making one that changes nothing.
+    pub(crate) async fn probe(&self) -> Result<(), Error> {
+        match &self.inner.writer {
+            Writer::Memory => Ok(()),
+            Writer::Disk(writer) => writer.probe().await,
+        }
+    }
+
     /// Waits until everything handed in is durable, then closes the file.
     pub(crate) async fn close(&self) {
         if let Writer::Disk(writer) = &self.inner.writer {

@@ -3,7 +3,7 @@
 mod aggregated;
 pub(crate) mod openapi;
 
-use std::sync::Arc;
+use std::{fmt::Write as _, sync::Arc, time::Duration};
 
 use http::StatusCode;
 use serde_json::{Value, json};
@@ -16,12 +16,15 @@ use crate::{
     status::{Result, Status},
 };
 
+/// How long the store may take to say that it works.
+const PROBE: Duration = Duration::from_secs(5);
+
 /// The version of Kubernetes whose behaviour is followed.
 pub(crate) const VERSION: (&str, &str, &str) = ("1", "36", "v1.36.4");
 
 impl Api {
     /// Paths that name no objects.
-    pub(crate) fn meta_path(self: &Arc<Self>, context: &Context) -> Result<Answer> {
+    pub(crate) async fn meta_path(self: &Arc<Self>, context: &Context) -> Result<Answer> {
         let path = context.target.path.trim_end_matches('/');
         if context.target.verb != Verb::Get {
             return if matches!(path, "/api" | "/apis" | "/version" | "/healthz") {
@@ -40,10 +43,13 @@ impl Api {
         match parts.as_slice() {
             [] | [""] => Ok(Answer::ok(&root(&kinds))),
             ["version"] => Ok(Answer::ok(&version())),
-            ["healthz" | "livez" | "readyz"]
-            | ["healthz" | "livez" | "readyz", "ping" | "log" | "store"] => {
-                Ok(health(context, parts[0]))
+            [which @ ("healthz" | "livez" | "readyz")] => {
+                Ok(self.health(context, which, None).await)
             }
+            [
+                which @ ("healthz" | "livez" | "readyz"),
+                check @ ("ping" | "log" | "store"),
+            ] => Ok(self.health(context, which, Some(check)).await),
             ["openapi", rest @ ..] => Ok(self.openapi(&kinds, rest)),
             ["metrics"] => Ok(
                 Answer::text(StatusCode::OK, self.metrics.render(&self.store))
@@ -78,14 +84,44 @@ impl Api {
     }
 }
 
-fn health(context: &Context, which: &str) -> Answer {
-    if context.query.get("verbose").is_some() {
-        return Answer::text(
-            StatusCode::OK,
-            format!("[+]ping ok\n[+]log ok\n[+]store ok\n{which} check passed\n"),
-        );
+impl Api {
+    /// Whether the server works: alive as long as it answers, ready while its store takes writes.
+    async fn health(&self, context: &Context, which: &str, check: Option<&str>) -> Answer {
+        let asks = |name: &str| {
+            let excluded = context
+                .query
+                .all("exclude")
+                .any(|excluded| excluded == name);
+            check.is_none_or(|check| check == name) && !excluded
+        };
+        let store = if which != "livez" && asks("store") {
+            // A disk that hangs is not ready either.
+            let probe = tokio::time::timeout(PROBE, self.store.probe()).await;
+            matches!(probe, Ok(Ok(())))
+        } else {
+            true
+        };
+        let mut lines = String::new();
+        for name in ["ping", "log", "store"]
+            .into_iter()
+            .filter(|name| asks(name))
+        {
+            let (mark, told) = match name {
+                "store" if !store => ('-', "failed: reason withheld"),
+                _ => ('+', "ok"),
+            };
+            // Writing to a string does not fail.
+            let _ = writeln!(lines, "[{mark}]{name} {told}");
+        }
+        match (store, context.query.get("verbose").is_some()) {
+            (false, _) => {
+                let text = format!("{lines}{which} check failed\n");
+                Answer::text(StatusCode::INTERNAL_SERVER_ERROR, text)
+            }
+            (true, true) => Answer::text(StatusCode::OK, format!("{lines}{which} check passed\n")),
+            (true, false) => Answer::text(StatusCode::OK, "ok"),
+        }
     }
-    Answer::text(StatusCode::OK, "ok")
 }
 
 fn root(kinds: &Kinds) -> Value {

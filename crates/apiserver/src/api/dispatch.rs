@@ -126,7 +126,7 @@ impl Api {
 
     async fn dispatch(self: &Arc<Self>, context: &Context) -> Result<Answer> {
         match &context.target.resource {
-            None => self.meta_path(context),
+            None => self.meta_path(context).await,
             Some(asked) => self.dispatch_resource(context, asked).await,
         }
     }

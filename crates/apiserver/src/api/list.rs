@@ -352,11 +352,8 @@ fn check_version_match(version: &str, matching: &str, token: &str) -> Result<()>
 }
 
 fn expired(after: Option<&str>) -> Status {
-    if after.is_some() {
-        Status::expired(
-            "The provided continue parameter is too old to display a consistent list result. You can start a new list without the continue parameter.",
-        )
-    } else {
-        Status::expired("The resourceVersion for the provided list is too old.")
+    match after {
+        Some(after) => Status::continue_expired(Continue::encode(None, after)),
+        None => Status::expired("The resourceVersion for the provided list is too old."),
     }
 }

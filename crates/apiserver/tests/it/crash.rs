@@ -29,7 +29,7 @@ async fn open(directory: &Path) -> (Server, Api<ConfigMap>) {
     (server, maps)
 }
 
-/// The child: four writers, each creating and then updating objects for ever.
+/// The child: sixteen writers, each creating and then updating objects for ever.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn child_that_writes_until_it_is_killed() {
     let Some(directory) = std::env::var_os(DIRECTORY) else {
@@ -37,7 +37,7 @@ async fn child_that_writes_until_it_is_killed() {
     };
     let (_server, maps) = open(Path::new(&directory)).await;
     let start = maps.list(&ListParams::default()).await.unwrap().items.len();
-    let writers = (0..4).map(|writer| {
+    let writers = (0..16).map(|writer| {
         let maps = maps.clone();
         tokio::spawn(async move {
             for round in 0.. {
@@ -78,7 +78,7 @@ async fn nothing_acknowledged_is_lost_when_the_process_is_killed() {
             .unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
         // A different number of writes each time puts the kill at a different point of the commit.
-        let mut wanted = 20 + 7 * round;
+        let mut wanted = 60 + 7 * round;
         let mut note = |line: String| {
             let mut words = line
                 .split(' ')
@@ -135,5 +135,5 @@ async fn nothing_acknowledged_is_lost_when_the_process_is_killed() {
         assert!(now >= highest, "revision {now} went back behind {highest}");
         server.shutdown().await;
     }
-    assert!(acknowledged.len() >= 20 * ROUNDS);
+    assert!(acknowledged.len() >= 60 * ROUNDS);
 }

@@ -9,6 +9,8 @@ mod client;
 mod crash;
 mod crd;
 mod garbage;
+mod health;
+mod lists;
 mod server;
 mod watch;
 mod webhooks;
