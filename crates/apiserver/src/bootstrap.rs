@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use futures::future::try_join_all;
 use serde_json::{Value, json};
 
 use crate::{
@@ -15,21 +16,22 @@ const NAMESPACES: [&str; 4] = ["default", "kube-system", "kube-public", "kube-no
 /// Creates what is missing.
 pub(crate) async fn run(api: &Arc<Api>) -> Result<()> {
     let context = Context::internal("system:apiserver", "kube-apiserver");
-    for name in NAMESPACES {
-        ensure(
-            api,
-            &context,
-            ("", "v1", "namespaces"),
-            json!({"metadata": {"name": name}}),
-        )
-        .await?;
-    }
+    let namespaces = NAMESPACES.map(|name| json!({"metadata": {"name": name}}));
     let rbac = "rbac.authorization.k8s.io";
-    for role in roles::cluster_roles() {
-        ensure(api, &context, (rbac, "v1", "clusterroles"), role).await?;
-    }
-    for binding in roles::cluster_role_bindings() {
-        ensure(api, &context, (rbac, "v1", "clusterrolebindings"), binding).await?;
+    for (kind, objects) in [
+        (("", "v1", "namespaces"), namespaces.to_vec()),
+        ((rbac, "v1", "clusterroles"), roles::cluster_roles()),
+        (
+            (rbac, "v1", "clusterrolebindings"),
+            roles::cluster_role_bindings(),
+        ),
+    ] {
+        // Handed in together they are made durable together, so a first start waits for the disk only
+        // a few times.
+        let ensured = objects
+            .into_iter()
+            .map(|object| ensure(api, &context, kind, object));
+        try_join_all(ensured).await?;
     }
     Ok(())
 }

@@ -15,7 +15,7 @@ use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 
 use crate::{
     api::{Api, context::Context, failure},
-    auth::{User, authenticate::PeerCertificate, rbac::Action},
+    auth::{User, authenticate::certificate_user, rbac::Action},
     request::{Query, Target},
     status::{About, Result as ApiResult, Status},
 };
@@ -38,7 +38,7 @@ enum Caller {
     /// In process: it is said once and for all.
     Known(Arc<User>),
     /// Over the network: by what the connection and each request show.
-    Shown(Option<Arc<PeerCertificate>>),
+    Shown(Option<Arc<User>>),
 }
 
 impl ApiService {
@@ -58,10 +58,10 @@ impl ApiService {
     }
 
     /// The API for one connection, whose client may have shown a certificate.
-    pub(crate) fn of_connection(&self, certificate: Option<PeerCertificate>) -> Self {
+    pub(crate) fn of_connection(&self, certificate: Option<&[u8]>) -> Self {
         Self {
             api: Arc::clone(&self.api),
-            caller: Caller::Shown(certificate.map(Arc::new)),
+            caller: Caller::Shown(certificate.and_then(certificate_user).map(Arc::new)),
         }
     }
 
@@ -99,34 +99,31 @@ impl ApiService {
     {
         let (parts, body) = request.into_parts();
         let query = Query::parse(parts.uri.query());
-        let target = Target::parse(&parts.method, parts.uri.path(), &query);
-        let mut target = target;
+        let mut target = Target::parse(&parts.method, parts.uri.path(), &query);
         target.pin_name(&query);
-        let user = match self.admit(&parts, &target) {
-            Ok(user) => user,
-            Err(status) => return failure(&status),
-        };
-        let body = match Limited::new(body, BODY_LIMIT).collect().await {
-            Ok(body) => body.to_bytes(),
-            Err(error) if error.is::<LengthLimitError>() => {
-                return failure(&Status::too_large(BODY_LIMIT));
-            }
-            Err(error) => {
-                return failure(&Status::bad_request(format!(
-                    "cannot read the body: {error}"
-                )));
-            }
-        };
-        let context = Context::new(user, target, query, parts.headers, body);
         let began = tokio::time::Instant::now();
-        let response = self.api.respond(&context).await;
-        let (group, resource) = context
-            .target
-            .resource
+        let verb = target.verb.as_str();
+        // Only what is served is counted by name: a caller cannot invent labels.
+        let known = target.resource.as_ref().and_then(|asked| {
+            self.api
+                .kinds()
+                .find(&asked.group, &asked.version, &asked.plural)
+        });
+        let response = match self.admit(&parts, &target) {
+            Ok(user) => match read(body).await {
+                Ok(body) => {
+                    let context = Context::new(user, target, query, parts.headers, body);
+                    self.api.respond(&context).await
+                }
+                Err(status) => failure(&status),
+            },
+            Err(status) => failure(&status),
+        };
+        let (group, resource) = known
             .as_ref()
             .map_or(("", ""), |r| (r.group.as_str(), r.plural.as_str()));
         self.api.metrics.answered(
-            context.target.verb.as_str(),
+            verb,
             group,
             resource,
             response.status().as_u16(),
@@ -139,10 +136,9 @@ impl ApiService {
     fn admit(&self, parts: &Parts, target: &Target) -> ApiResult<Arc<User>> {
         let user = match &self.caller {
             Caller::Known(user) => Arc::clone(user),
-            Caller::Shown(certificate) => Arc::new(
-                self.api
-                    .authenticate(certificate.as_deref(), &parts.headers)?,
-            ),
+            Caller::Shown(certified) => {
+                self.api.authenticate(certified.as_ref(), &parts.headers)?
+            }
         };
         let user = if parts
             .headers
@@ -187,6 +183,21 @@ impl ApiService {
             name: &resource.name,
         };
         Err(Status::forbidden(about, &Api::denial(user, &action)))
+    }
+}
+
+/// A body, up to the limit.
+async fn read<B>(body: B) -> ApiResult<Bytes>
+where
+    B: http_body::Body<Data = Bytes> + Send + 'static,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    match Limited::new(body, BODY_LIMIT).collect().await {
+        Ok(body) => Ok(body.to_bytes()),
+        Err(error) if error.is::<LengthLimitError>() => Err(Status::too_large(BODY_LIMIT)),
+        Err(error) => Err(Status::bad_request(format!(
+            "cannot read the body: {error}"
+        ))),
     }
 }
 

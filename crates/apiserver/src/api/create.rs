@@ -104,7 +104,8 @@ impl Api {
             match self.store.commit(write).await {
                 Ok(entry) => {
                     self.after_write(resource, Some(&entry)).await;
-                    return Renderer::new(self, resource).value(&entry).await;
+                    let renderer = Renderer::new(self, resource);
+                    return renderer.written(&entry, stored).await;
                 }
                 Err(store::Error::Conflict) if generated && attempt + 1 < NAME_ATTEMPTS => {}
                 Err(store::Error::Conflict) if generated => {

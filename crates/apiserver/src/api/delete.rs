@@ -302,7 +302,7 @@ impl Api {
                     op: Op::Delete(Encoded::new(&stored)),
                 };
                 match self.store.commit(write).await {
-                    Ok(committed) => Some(committed),
+                    Ok(committed) => Some((committed, stored)),
                     Err(store::Error::Conflict) => None,
                     Err(error) => return Err(Status::internal(error)),
                 }
@@ -310,13 +310,13 @@ impl Api {
                 self.commit_change(resource, &entry, key.clone(), new.clone())
                     .await?
             };
-            if let Some(committed) = committed {
+            if let Some((committed, stored)) = committed {
                 if gone {
                     self.after_write(resource, None).await;
                     self.after_delete(resource, &committed);
                     return Ok(Deleted { object: new, gone });
                 }
-                let object = renderer.value(&committed).await?;
+                let object = renderer.written(&committed, stored).await?;
                 return Ok(Deleted { object, gone });
             }
         }

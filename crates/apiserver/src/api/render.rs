@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 
 use super::{Api, context::Context};
 use crate::{
+    object,
     registry::{Resource, crd::Conversion},
     status::{Result, Status},
     store::Entry,
@@ -134,6 +135,15 @@ impl Renderer {
     pub(crate) fn asks_webhook(&self) -> bool {
         let crd = self.resource.crd.as_ref();
         crd.is_some_and(|crd| matches!(crd.conversion, Conversion::Webhook(_)))
+    }
+
+    /// An object just written, whose stored form is still at hand.
+    pub(crate) async fn written(&self, entry: &Entry, mut stored: Value) -> Result<Value> {
+        if !self.is_verbatim(entry) {
+            return self.value(entry).await;
+        }
+        object::set_meta(&mut stored, "resourceVersion", entry.revision.to_string());
+        Ok(stored)
     }
 
     pub(crate) async fn bytes(&self, entry: &Entry) -> Result<Bytes> {

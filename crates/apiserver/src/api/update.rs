@@ -126,8 +126,8 @@ impl Api {
             let committed = self
                 .commit_change(resource, &entry, key.clone(), new)
                 .await?;
-            if let Some(entry) = committed {
-                return renderer.value(&entry).await;
+            if let Some((entry, stored)) = committed {
+                return renderer.written(&entry, stored).await;
             }
         }
         Err(Status::modified(about(resource, at.name)))
@@ -213,7 +213,7 @@ impl Api {
         entry: &Entry,
         key: String,
         new: Value,
-    ) -> Result<Option<Arc<Entry>>> {
+    ) -> Result<Option<(Arc<Entry>, Value)>> {
         let gone = object::is_deleting(&new)
             && object::finalizers(&new).is_empty()
             && new["metadata"]["deletionGracePeriodSeconds"]
@@ -243,7 +243,7 @@ impl Api {
         if gone {
             self.after_delete(resource, &committed);
         }
-        Ok(Some(committed))
+        Ok(Some((committed, stored)))
     }
 }
 

@@ -1,6 +1,6 @@
 //! From what a request carries to a [`User`].
 
-use std::{collections::BTreeMap, fmt::Write as _};
+use std::{collections::BTreeMap, fmt::Write as _, sync::Arc};
 
 use http::{HeaderMap, header};
 use sha2::{Digest as _, Sha256};
@@ -13,26 +13,22 @@ use crate::{
     status::{About, Result, Status},
 };
 
-/// The certificate a client showed, verified by the listener (DER).
-#[derive(Debug, Clone)]
-pub(crate) struct PeerCertificate(pub(crate) Vec<u8>);
-
 impl Api {
-    /// Who sent a request that came over the network.
+    /// Who sent a request that came over the network; `certified` is whom the connection's certificate names.
     pub(crate) fn authenticate(
         &self,
-        certificate: Option<&PeerCertificate>,
+        certified: Option<&Arc<User>>,
         headers: &HeaderMap,
-    ) -> Result<User> {
-        if let Some(user) = certificate.and_then(|PeerCertificate(der)| certificate_user(der)) {
-            return Ok(user);
+    ) -> Result<Arc<User>> {
+        if let Some(user) = certified {
+            return Ok(Arc::clone(user));
         }
         match bearer(headers) {
             Some(token) => self
                 .token_user(token, &[])
-                .map(|(user, _)| user)
+                .map(|(user, _)| Arc::new(user))
                 .map_err(|_| Status::unauthorized()),
-            None => Ok(User::anonymous()),
+            None => Ok(Arc::new(User::anonymous())),
         }
     }
 
@@ -159,8 +155,9 @@ fn bearer(headers: &HeaderMap) -> Option<&str> {
         .then_some(token.trim())
 }
 
-/// The common name is the user, the organisations are the groups.
-fn certificate_user(der: &[u8]) -> Option<User> {
+/// Whom a certificate (DER, verified by the listener) names: the common name is the user, the
+/// organisations are the groups.
+pub(crate) fn certificate_user(der: &[u8]) -> Option<User> {
     let (_, certificate) = X509Certificate::from_der(der).ok()?;
     let subject = certificate.subject();
     let name = subject.iter_common_name().next()?.as_str().ok()?.to_owned();

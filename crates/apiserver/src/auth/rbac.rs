@@ -186,18 +186,15 @@ pub(crate) struct Policy {
 pub(crate) struct Cache(Mutex<Option<([u64; 4], Arc<Policy>)>>);
 
 const TABLES: [&str; 4] = [
-    "clusterroles",
-    "clusterrolebindings",
-    "roles",
-    "rolebindings",
+    "rbac.authorization.k8s.io/clusterroles",
+    "rbac.authorization.k8s.io/clusterrolebindings",
+    "rbac.authorization.k8s.io/roles",
+    "rbac.authorization.k8s.io/rolebindings",
 ];
 
 impl Api {
     pub(crate) fn policy(&self) -> Arc<Policy> {
-        let revisions = TABLES.map(|plural| {
-            let storage: Arc<str> = format!("{GROUP}/{plural}").into();
-            *self.store.changes_of(&storage).borrow()
-        });
+        let revisions = TABLES.map(|storage| self.store.changed(storage));
         let mut cache = self
             .policies
             .0

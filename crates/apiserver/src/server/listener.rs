@@ -15,7 +15,7 @@ use tokio::{
 use tokio_rustls::TlsAcceptor;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use crate::{auth::authenticate::PeerCertificate, service::ApiService};
+use crate::service::ApiService;
 
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long requests under way may take once the server stops.
@@ -70,8 +70,8 @@ async fn connection(
         .1
         .peer_certificates()
         .and_then(|chain| chain.first())
-        .map(|der| PeerCertificate(der.to_vec()));
-    let service = service.of_connection(certificate);
+        .map(|der| der.to_vec());
+    let service = service.of_connection(certificate.as_deref());
     let builder = auto::Builder::new(TokioExecutor::new());
     let connection =
         builder.serve_connection(TokioIo::new(stream), TowerToHyperService::new(service));
