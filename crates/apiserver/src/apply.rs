@@ -64,7 +64,7 @@ pub struct Stamp<'a> {
     pub subresource: &'a str,
     /// Whether the kind has a `status` subresource, so that status has a door of its own.
     pub has_status: bool,
-    /// The time of the request in RFC 3339, to the second.
+    /// The time of the request in RFC 3339, to the second; empty when it is not to be recorded.
     pub time: &'a str,
 }
 
@@ -86,7 +86,7 @@ impl Stamp<'_> {
         Owned {
             version: self.api_version.to_owned(),
             set,
-            time: Some(self.time.into()),
+            time: (!self.time.is_empty()).then(|| self.time.into()),
         }
     }
 }

@@ -8,7 +8,10 @@ use serde_json::{Value, json};
 use super::{Api, context::Context, meta::about, typed, update::Address};
 use crate::{
     admission::{self, Attributes, Hook, Operation, review},
-    golang, object, patch,
+    apply::{self, Stamp},
+    golang,
+    kinds::BuiltIn,
+    object, patch,
     registry::Resource,
     status::{About, Result, Status},
     webhook::{self, Place},
@@ -284,6 +287,29 @@ impl Api {
             self.ask_validating(context, &attributes).await?;
         }
         Ok(())
+    }
+
+    /// Puts the body of such a request in its place, and records who wrote what of it.
+    pub(crate) fn track_action(
+        &self,
+        context: &Context,
+        at: Address<'_>,
+        (api_version, kind): (&str, &str),
+        body: &mut Value,
+    ) {
+        object::set_meta(body, "namespace", at.namespace);
+        let (manager, time) = (context.field_manager(), self.clock.now_rfc3339());
+        let stamp = Stamp {
+            manager: &manager,
+            api_version,
+            subresource: at.subresource,
+            has_status: true,
+            time: &time,
+        };
+        let (group, version) = object::group_version(api_version);
+        if let Some(kind) = BuiltIn::find(group, version, kind) {
+            apply::track_update(None, body, kind.shape(), &stamp);
+        }
     }
 
     /// Sends a review to where a webhook is.

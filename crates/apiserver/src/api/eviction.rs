@@ -49,6 +49,7 @@ impl Api {
         if !causes.is_empty() {
             return Err(Status::invalid("", "Binding", at.name, causes));
         }
+        self.track_action(context, at, ("v1", "Binding"), &mut binding);
         self.admit_action(context, pods, at, ("v1", "Binding"), &mut binding)
             .await?;
         let node = text(&binding["target"], "name").to_owned();
@@ -124,6 +125,7 @@ impl Api {
                 "name in URL does not match name in Eviction object",
             ));
         }
+        self.track_action(context, at, ("policy/v1", "Eviction"), &mut eviction);
         self.admit_action(context, pods, at, ("policy/v1", "Eviction"), &mut eviction)
             .await?;
         let mut options = Options::from(context, &eviction["deleteOptions"])?;

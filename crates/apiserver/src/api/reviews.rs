@@ -15,15 +15,12 @@ use super::{
     update::Address,
 };
 use crate::{
-    apply::{self, Stamp},
     auth::{
         User,
         rbac::{Action, Decision, Rule},
         tokens::{Claims, ISSUER, TokenError},
     },
-    clock, golang,
-    kinds::BuiltIn,
-    object,
+    clock, golang, object,
     registry::{Resource, text},
     status::{Cause, Result, Status},
 };
@@ -233,23 +230,11 @@ impl Api {
         if !request["spec"]["expirationSeconds"].is_i64() {
             request["spec"]["expirationSeconds"] = json!(3600);
         }
-        let (manager, time) = (context.field_manager(), self.clock.now_rfc3339());
-        let stamp = Stamp {
-            manager: &manager,
-            api_version: TOKEN_REQUESTS,
-            subresource: at.subresource,
-            has_status: true,
-            time: &time,
-        };
-        request["metadata"] = json!({});
-        if let Some(kind) = BuiltIn::find("authentication.k8s.io", "v1", "TokenRequest") {
-            apply::track_update(None, request, kind.shape(), &stamp);
-        }
+        request["metadata"] = json!({"name": at.name});
+        self.track_action(context, at, (TOKEN_REQUESTS, "TokenRequest"), request);
         for (field, value) in [
-            ("name", at.name),
-            ("namespace", at.namespace),
-            ("uid", &self.new_uid()),
-            ("creationTimestamp", &time),
+            ("uid", self.new_uid()),
+            ("creationTimestamp", self.clock.now_rfc3339()),
         ] {
             object::set_meta(request, field, value);
         }

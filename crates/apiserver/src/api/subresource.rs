@@ -181,6 +181,12 @@ pub(crate) fn set_replicas(resource: &Resource, object: &mut Value, scale: &Valu
     );
 }
 
+/// Whether an object is to have no replicas.
+pub(crate) fn is_scaled_to_zero(resource: &Resource, object: &Value) -> bool {
+    let path = scale_paths(resource).spec_replicas;
+    object::at_path(object, &path).is_some_and(|replicas| *replicas == 0)
+}
+
 /// The `Scale` of an object.
 pub(crate) fn scale_of(resource: &Resource, object: &Value) -> Value {
     let paths = scale_paths(resource);

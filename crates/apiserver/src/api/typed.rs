@@ -163,7 +163,12 @@ impl Api {
     ) -> Result<()> {
         let manager = context.field_manager();
         let elsewhere = self.elsewhere(resource, (old, new)).await?;
-        let (api_version, time) = (resource.api_version(), self.clock.now_rfc3339());
+        let api_version = resource.api_version();
+        // The real server forgets the time of what is changed through a scale.
+        let time = match subresource {
+            "scale" => String::new(),
+            _ => self.clock.now_rfc3339(),
+        };
         let stamp = Stamp {
             manager: &manager,
             api_version: &api_version,
@@ -172,6 +177,12 @@ impl Api {
             time: &time,
         };
         apply::track_versions(old, new, resource.shape(), &stamp, &elsewhere);
+        if subresource == "scale" && super::subresource::is_scaled_to_zero(resource, new) {
+            // A scale of zero is not written out, and what is not there has no owner.
+            if let Some(entries) = new["metadata"]["managedFields"].as_array_mut() {
+                entries.retain(|entry| text(entry, "subresource") != "scale");
+            }
+        }
         Ok(())
     }
 

@@ -509,3 +509,24 @@ case!(others_can_be_impersonated, async |s| {
     .await;
     s.join(them).await;
 });
+
+case!(reviews_take_the_options_of_a_creation, async |s| {
+    let path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
+    let review = json!({
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SelfSubjectAccessReview",
+        "spec": {"resourceAttributes": {"verb": "get", "resource": "pods"}},
+    });
+    s.post("dry run", &format!("{path}?dryRun=All"), &review)
+        .await;
+    s.post("unknown dry run", &format!("{path}?dryRun=Some"), &review)
+        .await;
+    let mut odd = review.clone();
+    odd["spec"]["nonsense"] = json!(1);
+    for mode in ["Strict", "Warn", "Ignore"] {
+        s.post(mode, &format!("{path}?fieldValidation={mode}"), &odd)
+            .await;
+    }
+    s.post("manager", &format!("{path}?fieldManager=somebody"), &review)
+        .await;
+});

@@ -591,3 +591,34 @@ case!(the_rest, async |s| {
     )
     .await;
 });
+
+case!(deployments_are_scaled, async |s| {
+    let path = s.group("apps/v1", "deployments");
+    s.post("create", &path, &crate::fixtures::deployment("a"))
+        .await;
+    let scale = s.get("scale", &format!("{path}/a/scale")).await;
+    let mut body = scale.body.clone();
+    body["spec"]["replicas"] = json!(5);
+    s.put("put", &format!("{path}/a/scale"), &body).await;
+    s.put("stale", &format!("{path}/a/scale"), &body).await;
+    s.merge(
+        "patch",
+        &format!("{path}/a/scale"),
+        &json!({"spec": {"replicas": 0}}),
+    )
+    .await;
+    s.merge(
+        "negative",
+        &format!("{path}/a/scale"),
+        &json!({"spec": {"replicas": -1}}),
+    )
+    .await;
+    s.merge(
+        "dry run",
+        &format!("{path}/a/scale?dryRun=All"),
+        &json!({"spec": {"replicas": 7}}),
+    )
+    .await;
+    s.get("effect", &format!("{path}/a")).await;
+    s.get("nobody's", &format!("{path}/none/scale")).await;
+});

@@ -422,3 +422,242 @@ case!(versions_are_relabelled_without_a_webhook, async |s| {
     s.post("v1 body at v2", &v2, &widget(s, "c", &json!({})))
         .await;
 });
+
+/// A webhook for other resources than config maps.
+fn webhook_for(s: &Session, client: &Value, group: &str, resources: &[&str]) -> Value {
+    let mut webhook = webhook(s, client);
+    webhook["rules"] = json!([
+        {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["configmaps"]},
+        {"apiGroups": [group], "apiVersions": ["v1"], "operations": ["*"], "resources": resources},
+    ]);
+    webhook
+}
+
+case!(subresources_are_shown_as_what_they_are, async |s| {
+    let hook = Hook::start(|_| json!({"allowed": true})).await;
+    let resources = ["deployments/scale", "deployments/status"];
+    let webhook = webhook_for(s, &hook.client_config(), "apps", &resources);
+    register(s, VALIDATING, &hook, &webhook).await;
+    let path = s.group("apps/v1", "deployments");
+    s.post("create", &path, &crate::fixtures::deployment("a"))
+        .await;
+    s.merge(
+        "scale",
+        &format!("{path}/a/scale"),
+        &json!({"spec": {"replicas": 4}}),
+    )
+    .await;
+    s.merge(
+        "status",
+        &format!("{path}/a/status"),
+        &json!({"status": {"replicas": 1}}),
+    )
+    .await;
+    heard(s, &hook, "a").await;
+    unregister(s, VALIDATING).await;
+});
+
+case!(a_webhook_can_change_a_scale, async |s| {
+    let patch = json!([{"op": "replace", "path": "/spec/replicas", "value": 9}]);
+    let patch = base64::engine::general_purpose::STANDARD.encode(patch.to_string());
+    let hook = Hook::start(move |request| match request["subResource"].as_str() {
+        Some("scale") => json!({"allowed": true, "patchType": "JSONPatch", "patch": patch}),
+        _ => json!({"allowed": true}),
+    })
+    .await;
+    let webhook = webhook_for(s, &hook.client_config(), "apps", &["deployments/scale"]);
+    register(s, MUTATING, &hook, &webhook).await;
+    let path = s.group("apps/v1", "deployments");
+    s.post("create", &path, &crate::fixtures::deployment("a"))
+        .await;
+    s.merge(
+        "scale",
+        &format!("{path}/a/scale"),
+        &json!({"spec": {"replicas": 4}}),
+    )
+    .await;
+    s.get("scaled", &format!("{path}/a")).await;
+    unregister(s, MUTATING).await;
+});
+
+case!(
+    evictions_and_bindings_are_shown_as_what_they_are,
+    async |s| {
+        let hook = Hook::start(|request| {
+        json!({"allowed": request["operation"] != "DELETE" && request["name"] != "kept", "status": {"message": "not now"}})
+    })
+    .await;
+        let resources = ["pods", "pods/eviction", "pods/binding"];
+        let webhook = webhook_for(s, &hook.client_config(), "", &resources);
+        let pods = s.core("pods");
+        for name in ["kept", "gone"] {
+            s.raw(
+                Method::POST,
+                &pods,
+                &[("content-type", "application/json")],
+                &pod(name).to_string(),
+            )
+            .await;
+        }
+        register(s, VALIDATING, &hook, &webhook).await;
+        for name in ["kept", "gone"] {
+            let bind = json!({"apiVersion": "v1", "kind": "Binding", "metadata": {"name": name}, "target": {"kind": "Node", "name": "n"}});
+            s.post("bind", &format!("{pods}/{name}/binding"), &bind)
+                .await;
+            let evict =
+                json!({"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name}});
+            s.post("evict", &format!("{pods}/{name}/eviction"), &evict)
+                .await;
+        }
+        heard(s, &hook, "gone").await;
+        s.delete("delete", &format!("{pods}/kept")).await;
+        unregister(s, VALIDATING).await;
+    }
+);
+
+case!(what_is_not_named_yet_is_shown_without_a_name, async |s| {
+    let hook = Hook::start(|_| json!({"allowed": true})).await;
+    register(s, MUTATING, &hook, &webhook(s, &hook.client_config())).await;
+    let generated = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"generateName": "some-"}, "data": {"x": "1"}});
+    s.raw(
+        Method::POST,
+        &s.cms(),
+        &[("content-type", "application/json")],
+        &generated.to_string(),
+    )
+    .await;
+    let asked: Vec<Value> = hook
+        .all()
+        .iter()
+        .filter(|r| r["request"]["object"]["metadata"]["generateName"] == "some-")
+        .map(|r| {
+            json!([
+                r["request"]["name"],
+                r["request"]["object"]["metadata"]["name"].is_string(),
+                r["request"]["object"]["metadata"]["uid"].is_string(),
+                r["request"]["object"]["metadata"].get("creationTimestamp"),
+            ])
+        })
+        .collect();
+    s.note("asked", json!(asked)).await;
+    unregister(s, MUTATING).await;
+});
+
+case!(a_collection_is_deleted_without_naming_anything, async |s| {
+    let hook = Hook::start(|_| json!({"allowed": true})).await;
+    s.post("create", &s.cms(), &cm("a", &json!({"x": "1"})))
+        .await;
+    register(s, VALIDATING, &hook, &webhook(s, &hook.client_config())).await;
+    s.delete(
+        "delete all",
+        &format!("{}?fieldSelector=metadata.name%3Da", s.cms()),
+    )
+    .await;
+    let asked: Vec<Value> = hook
+        .all()
+        .iter()
+        .filter(|r| r["request"]["operation"] == "DELETE")
+        .map(|r| {
+            json!([
+                r["request"]["name"],
+                r["request"]["oldObject"]["metadata"]["name"],
+                r["request"]["options"]
+            ])
+        })
+        .collect();
+    s.note("asked", json!(asked)).await;
+    unregister(s, VALIDATING).await;
+});
+
+case!(a_service_that_is_not_there_is_told, async |s| {
+    let nowhere = json!({"service": {"namespace": s.ns(), "name": "none", "path": "/check"}});
+    let body = json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration",
+        "metadata": {"name": s.ns()}, "webhooks": [webhook(s, &nowhere)]});
+    s.post("register", VALIDATING, &body).await;
+    let mut said = Value::Null;
+    for _ in 0..250 {
+        let answer = s
+            .raw(
+                Method::POST,
+                &format!("{}?dryRun=All", s.cms()),
+                &[("content-type", "application/json")],
+                &cm("a", &json!({})).to_string(),
+            )
+            .await;
+        said = serde_json::from_slice(&answer.body).unwrap();
+        if answer.status == 500 {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    s.note("refused", said).await;
+    unregister(s, VALIDATING).await;
+});
+
+case!(a_webhook_sees_the_version_that_it_names, async |s| {
+    let hook = Hook::start(|_| json!({"allowed": true})).await;
+    let mut crd = widget_crd(
+        s,
+        &json!({"type": "object", "properties": {"size": {"type": "integer"}}}),
+    );
+    let mut second = crd["spec"]["versions"][0].clone();
+    second["name"] = json!("v2");
+    second["storage"] = json!(false);
+    crd["spec"]["versions"].as_array_mut().unwrap().push(second);
+    define(s, &crd).await;
+    let v2 = format!("/apis/{}/v2/namespaces/{}/widgets", group(s), s.ns());
+    let webhook = webhook_for(s, &hook.client_config(), &group(s), &["widgets"]);
+    register(s, VALIDATING, &hook, &webhook).await;
+    let mut body = widget(s, "a", &json!({"size": 5}));
+    body["apiVersion"] = json!(format!("{}/v2", group(s)));
+    s.post("create as v2", &v2, &body).await;
+    s.merge(
+        "patch as v2",
+        &format!("{v2}/a"),
+        &json!({"spec": {"size": 6}}),
+    )
+    .await;
+    heard(s, &hook, "a").await;
+    unregister(s, VALIDATING).await;
+});
+
+case!(a_broken_conversion_is_told, async |s| {
+    let hook = Hook::start(|request| match request["desiredAPIVersion"].as_str() {
+        Some(wanted) if wanted.ends_with("/v2") => {
+            json!({"convertedObjects": [], "result": {"status": "Failure", "message": "no idea"}})
+        }
+        _ => json!({"convertedObjects": [], "result": {"status": "Success"}}),
+    })
+    .await;
+    let mut crd = widget_crd(
+        s,
+        &json!({"type": "object", "properties": {"size": {"type": "integer"}}}),
+    );
+    let mut second = crd["spec"]["versions"][0].clone();
+    second["name"] = json!("v2");
+    second["storage"] = json!(false);
+    crd["spec"]["versions"].as_array_mut().unwrap().push(second);
+    crd["spec"]["conversion"] = json!({"strategy": "Webhook", "webhook": {"conversionReviewVersions": ["v1"], "clientConfig": hook.client_config()}});
+    s.raw(
+        Method::POST,
+        CRDS,
+        &[("content-type", "application/json")],
+        &crd.to_string(),
+    )
+    .await;
+    let v2 = format!("/apis/{}/v2/namespaces/{}/widgets", group(s), s.ns());
+    crate::fixtures::served(s, &widgets(s, ""), true).await;
+    crate::fixtures::served(s, &v2, true).await;
+    s.post(
+        "create as v1",
+        &widgets(s, ""),
+        &widget(s, "a", &json!({"size": 3})),
+    )
+    .await;
+    s.get("get as v2", &format!("{v2}/a")).await;
+    s.get("get as v1", &widgets(s, "/a")).await;
+    let mut body = widget(s, "b", &json!({"size": 5}));
+    body["apiVersion"] = json!(format!("{}/v2", group(s)));
+    s.post("create as v2", &v2, &body).await;
+    s.delete("delete as v1", &widgets(s, "/a")).await;
+});
