@@ -34,6 +34,12 @@ enum Command {
         #[arg(long, default_value_t = 0)]
         from: u64,
     },
+    /// Measures, in release mode: `bench apiserver` compares the embedded API server with the real one.
+    Bench {
+        /// What to measure, and its options.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true)]
+        arguments: Vec<String>,
+    },
     /// Builds the real Kubernetes components that the suites compare with.
     ///
     /// The last line printed is the directory of the programs.
@@ -63,6 +69,12 @@ fn main() -> Result<()> {
             "--from",
             &from.to_string(),
         ]),
+        Command::Bench { arguments } => {
+            prepare_testbed()?;
+            let mut command = vec!["run", "--release", "--package", "bench", "--"];
+            command.extend(arguments.iter().map(String::as_str));
+            cargo(&command)
+        }
         Command::Gen => generate::generate(),
         Command::Testbed(args) => {
             let dir = testbed::build(&args)?;
