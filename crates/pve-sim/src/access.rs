@@ -341,10 +341,7 @@ impl Access {
         let rights = self.rights(caller, path);
         match privileges.iter().find(|name| !rights.contains_key(**name)) {
             None => Ok(()),
-            Some(_) => Err(Failure::denied(format!(
-                "{path}, {}",
-                privileges.join(", ")
-            ))),
+            Some(missing) => Err(Failure::denied(format!("{path}, {missing}"))),
         }
     }
 }

@@ -6,7 +6,7 @@ use crate::backup::Job;
 use crate::call::{Call, Reply};
 use crate::failure::Failure;
 use crate::guest::{Guest, Kind, snapshot};
-use crate::permission::{Perm, all};
+use crate::permission::all;
 use crate::release::Release;
 use crate::route::{Route, delete, get, post, put};
 use crate::schema::format::{self, backup};
@@ -64,8 +64,7 @@ pub(super) fn routes(release: Release) -> Vec<Route> {
             .protected(),
         get("/cluster/backup-info", |_| {
             Ok(json!([{ "subdir": "not-backed-up" }]).into())
-        })
-        .perm(Perm::User),
+        }),
         get("/cluster/backup-info/not-backed-up", left_out)
             .perm(audit())
             .protected(),

@@ -72,20 +72,22 @@ pub(super) fn routes() -> Vec<Route> {
     } in KINDS
     {
         let [on_list, on_create, on_read, on_update, on_remove] = handlers;
+        // Changing one takes a right on it; adding and removing one on all of its kind.
         let modify = || all(acl, &["Mapping.Modify"]);
+        let of_kind = || all(acl.trim_end_matches("/{id}"), &["Mapping.Modify"]);
         let new = [text("id").format(format::CONFIG_ID), array("map")];
         routes.extend([
             get(list, on_list)
                 .perm(Perm::User)
                 .params([text("check-node").format(format::NODE).optional()]),
             post(list, on_create)
-                .perm(modify())
-                .params(options())
+                .perm(of_kind())
+                .params(options(list))
                 .params(new),
             get(one, on_read).perm(Perm::User),
             put(one, on_update)
                 .perm(modify())
-                .params(options())
+                .params(options(list))
                 .params([
                     if one.contains("/usb/") {
                         array("map")
@@ -95,18 +97,18 @@ pub(super) fn routes() -> Vec<Route> {
                     text("delete").format(format::CONFIG_ID_LIST).optional(),
                     digest(),
                 ]),
-            delete(one, on_remove).perm(modify()),
+            delete(one, on_remove).perm(of_kind()),
         ]);
     }
     routes
 }
 
-fn options() -> [Param; 3] {
-    [
-        text("description").max_len(4096).optional(),
-        flag("mdev"),
-        flag("live-migration-capable"),
-    ]
+fn options(path: &str) -> Vec<Param> {
+    let mut all = vec![text("description").max_len(4096).optional()];
+    if path.contains("/pci") {
+        all.extend(["mdev", "live-migration-capable"].map(flag));
+    }
+    all
 }
 
 fn show(id: &str, kind: &str, mapping: &Mapping) -> Map<String, Value> {
@@ -161,9 +163,7 @@ fn missing(kind: &str, id: &str) -> Failure {
 fn read(call: &Call<'_>, kind: &str) -> Result<Reply, Failure> {
     let id = call.params.text("id");
     if !may_see(call, kind, id) {
-        return Err(Failure::denied(format!(
-            "/mapping/{kind}/{id}, Mapping.Use|Mapping.Modify|Mapping.Audit"
-        )));
+        return Err(Failure::denied_all());
     }
     let mapping = call
         .world

@@ -138,6 +138,22 @@ const FLAGS: &[&str] = &[
     "tagged_only",
 ];
 
+/// What a storage is told once and for ever.
+const FIXED: &[&str] = &[
+    "authsupported",
+    "base",
+    "datastore",
+    "export",
+    "iscsiprovider",
+    "path",
+    "portal",
+    "share",
+    "target",
+    "thinpool",
+    "vgname",
+    "volume",
+];
+
 fn pruned() -> [Param; 4] {
     [
         id(),
@@ -168,6 +184,7 @@ pub(crate) fn routes(release: Release) -> Vec<Route> {
     let mut on_create = options(release);
     on_create.extend([id(), choice("type", types)]);
     let mut on_update = options(release);
+    on_update.retain(|param| !FIXED.contains(&param.name()));
     on_update.extend([
         id(),
         digest(),

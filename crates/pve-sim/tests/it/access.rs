@@ -196,3 +196,34 @@ async fn pools_hold_a_guest_once() {
     let members = root.query("/pools", &[("poolid", "p2")]).await.data();
     assert_eq!(members[0]["members"][0]["vmid"], 100);
 }
+
+#[tokio::test(start_paused = true)]
+async fn changes_of_what_is_not_there_say_which_act_failed() {
+    let (_, _, root) = setup().await;
+    let cases = [
+        (
+            "/access/roles/nor",
+            "delete role failed: role 'nor' does not exist",
+        ),
+        (
+            "/access/groups/nog",
+            "delete group failed: group 'nog' does not exist",
+        ),
+    ];
+    for (path, text) in cases {
+        assert_eq!(root.delete(path).await.message(), text);
+    }
+    let answer = root
+        .put("/access/users/nobody@pve", &[("comment", "x")])
+        .await;
+    assert_eq!(
+        answer.message(),
+        "update user failed: no such user ('nobody@pve')"
+    );
+    assert_eq!(root.delete("/access/users/nobody@pve").await.status, 200);
+    let nobody = root
+        .put("/access/acl", &[("path", "/vms"), ("roles", "PVEAdmin")])
+        .await;
+    assert_eq!(nobody.error("groups"), nobody.error("users"));
+    assert!(!nobody.error("tokens").is_empty());
+}

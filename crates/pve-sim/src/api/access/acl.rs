@@ -100,6 +100,12 @@ fn list(call: &mut Call<'_>) -> Result<Reply, Failure> {
     Ok(Value::Array(rows).into())
 }
 
+/// The path with a slash in front and none doubled or at the end.
+fn normal(path: &str) -> String {
+    let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
+    format!("/{}", parts.join("/"))
+}
+
 fn update(call: &mut Call<'_>) -> Result<Reply, Failure> {
     let params = call.params.clone();
     let given = ["users", "groups", "tokens"]
@@ -107,16 +113,15 @@ fn update(call: &mut Call<'_>) -> Result<Reply, Failure> {
         .any(|name| params.has(name));
     if !given {
         let text = "either 'users', 'groups' or 'tokens' is required.";
-        return Err(Failure::param("users", text));
+        let errors = ["users", "groups", "tokens"].map(|name| (name.to_owned(), text.to_owned()));
+        return Err(Failure::params(errors.into()));
     }
-    let path = params.text("path");
-    let path = if path == "/" {
-        path
-    } else {
-        path.trim_end_matches('/')
-    };
-    if !is_valid_path(path) {
-        return Err(Failure::param("path", format!("invalid ACL path '{path}'")));
+    let path = normal(params.text("path"));
+    let path = path.as_str();
+    // An entry of something that is gone can still be removed.
+    if !is_valid_path(path) && !params.flag("delete") {
+        let text = format!("invalid ACL path '{}'", params.text("path"));
+        return Err(Failure::param("path", text));
     }
     let failed = |text: String| Failure::die(format!("ACL update failed: {text}"));
     let remove = params.flag("delete");

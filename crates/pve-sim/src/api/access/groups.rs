@@ -71,6 +71,10 @@ fn create(call: &mut Call<'_>) -> Result<Reply, Failure> {
     Ok(Reply::null())
 }
 
+fn missing_in(act: &str, id: &str) -> Failure {
+    Failure::die(format!("{act} group failed: group '{id}' does not exist"))
+}
+
 fn missing(id: &str) -> Failure {
     Failure::die(format!("group '{id}' does not exist"))
 }
@@ -98,7 +102,7 @@ fn update(call: &mut Call<'_>) -> Result<Reply, Failure> {
         .access
         .groups
         .get_mut(id)
-        .ok_or_else(|| missing(id))?;
+        .ok_or_else(|| missing_in("update", id))?;
     if let Some(comment) = call.params.get("comment") {
         group.comment = Some(comment.to_owned());
     }
@@ -108,7 +112,10 @@ fn update(call: &mut Call<'_>) -> Result<Reply, Failure> {
 fn remove(call: &mut Call<'_>) -> Result<Reply, Failure> {
     let id = call.params.text("groupid").to_owned();
     let access = &mut call.world.access;
-    access.groups.remove(&id).ok_or_else(|| missing(&id))?;
+    access
+        .groups
+        .remove(&id)
+        .ok_or_else(|| missing_in("delete", &id))?;
     for user in access.users.values_mut() {
         user.groups.remove(&id);
     }

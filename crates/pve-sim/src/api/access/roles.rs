@@ -74,6 +74,10 @@ fn create(call: &mut Call<'_>) -> Result<Reply, Failure> {
     Ok(Reply::null())
 }
 
+fn missing_in(act: &str, id: &str) -> Failure {
+    Failure::die(format!("{act} role failed: role '{id}' does not exist"))
+}
+
 fn missing(id: &str) -> Failure {
     Failure::die(format!("role '{id}' does not exist"))
 }
@@ -98,7 +102,7 @@ fn update(call: &mut Call<'_>) -> Result<Reply, Failure> {
         .access
         .roles
         .get_mut(&id)
-        .ok_or_else(|| missing(&id))?;
+        .ok_or_else(|| missing_in("update", &id))?;
     if !append {
         role.clear();
     }
@@ -113,7 +117,10 @@ fn remove(call: &mut Call<'_>) -> Result<Reply, Failure> {
         return Err(Failure::die(text));
     }
     let access = &mut call.world.access;
-    access.roles.remove(&id).ok_or_else(|| missing(&id))?;
+    access
+        .roles
+        .remove(&id)
+        .ok_or_else(|| missing_in("delete", &id))?;
     for entries in access.acl.values_mut() {
         entries.retain(|(_, _, role), _| *role != id);
     }

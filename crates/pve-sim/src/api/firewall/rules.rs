@@ -17,6 +17,99 @@ const LEVELS: &[&str] = &[
     "emerg", "alert", "crit", "err", "warning", "notice", "info", "debug", "nolog",
 ];
 
+/// Names for protocols and ports, as the datacenter offers them.
+const MACROS: &[&str] = &[
+    "Amanda",
+    "Auth",
+    "BGP",
+    "BitTorrent",
+    "BitTorrent32",
+    "CVS",
+    "Ceph",
+    "Citrix",
+    "DAAP",
+    "DCC",
+    "DHCPfwd",
+    "DHCPv6",
+    "DNS",
+    "Distcc",
+    "FTP",
+    "Finger",
+    "GNUnet",
+    "GRE",
+    "Git",
+    "HKP",
+    "HTTP",
+    "HTTP/3",
+    "HTTPS",
+    "ICPV2",
+    "ICQ",
+    "IMAP",
+    "IMAPS",
+    "IPIP",
+    "IPsec",
+    "IPsecah",
+    "IPsecnat",
+    "IRC",
+    "Jetdirect",
+    "L2TP",
+    "LDAP",
+    "LDAPS",
+    "MDNS",
+    "MSNP",
+    "MSSQL",
+    "Mail",
+    "MongoDB",
+    "Munin",
+    "MySQL",
+    "NNTP",
+    "NNTPS",
+    "NTP",
+    "NeighborDiscovery",
+    "OSPF",
+    "OpenVPN",
+    "PBS",
+    "PCA",
+    "PMG",
+    "POP3",
+    "POP3S",
+    "PPtP",
+    "Ping",
+    "PostgreSQL",
+    "Printer",
+    "RDP",
+    "RIP",
+    "RNDC",
+    "Razor",
+    "Rdate",
+    "Rsync",
+    "SANE",
+    "SMB",
+    "SMBswat",
+    "SMTP",
+    "SMTPS",
+    "SNMP",
+    "SPAMD",
+    "SPICEproxy",
+    "SSH",
+    "SVN",
+    "SixXS",
+    "Squid",
+    "Submission",
+    "Syslog",
+    "TFTP",
+    "Telnet",
+    "Telnets",
+    "Time",
+    "Trcrt",
+    "VNC",
+    "VNCL",
+    "Web",
+    "Webcache",
+    "Webmin",
+    "Whois",
+];
+
 pub(super) fn routes(paths: &Paths, release: Release) -> Vec<Route> {
     vec![
         get(paths.rules, list).perm(READ),
@@ -38,6 +131,13 @@ pub(super) fn group_routes(release: Release) -> Vec<Route> {
     let modify = || all("/", &["Sys.Modify"]);
     let audit = || all("/", &["Sys.Audit"]);
     vec![
+        get("/cluster/firewall/macros", |_| {
+            let rows = MACROS
+                .iter()
+                .map(|name| json!({ "macro": name, "descr": name }));
+            Ok(rows.collect::<Value>().into())
+        })
+        .perm(Perm::User),
         get("/cluster/firewall/groups", groups).perm(Perm::User),
         post("/cluster/firewall/groups", create_group)
             .perm(modify())
@@ -261,12 +361,22 @@ fn apply(call: &Call<'_>, rule: &mut Rule) -> Result<(), Failure> {
             ]
             .contains(&proto.as_str())
         });
-        if rule.contains_key(name) && !with_ports {
-            return Err(Failure::param(
-                "proto",
-                "missing property - required by 'dport'".replace("dport", name),
-            ));
+        match rule.get("proto") {
+            _ if !rule.contains_key(name) || with_ports => {}
+            None => {
+                let text = format!("missing property - required by '{name}'");
+                return Err(Failure::param("proto", text));
+            }
+            Some(proto) => {
+                let text = format!("protocol '{proto}' does not support ports");
+                return Err(Failure::param(name, text));
+            }
         }
+    }
+    if let Some(given) = rule.get_mut("macro") {
+        let known = MACROS.iter().find(|it| it.eq_ignore_ascii_case(given));
+        let text = || Failure::param("macro", format!("unknown macro '{given}'"));
+        *given = (*known.ok_or_else(text)?).to_owned();
     }
     let kind = rule.get("type").map(String::as_str);
     let action = rule.get("action").map_or("", String::as_str);

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::call::{Call, Reply};
 use crate::failure::Failure;
-use crate::permission::{Perm, any};
+use crate::permission::{Perm, all, any};
 use crate::route::{Route, get};
 use crate::schema::{flag, text};
 
@@ -23,7 +23,7 @@ pub(super) fn routes() -> Vec<Route> {
                 flag("verbose"),
             ]),
         get("/nodes/{node}/hardware/usb", usb)
-            .perm(audit())
+            .perm(all("/", &["Sys.Modify"]))
             .protected(),
     ]
 }
