@@ -26,6 +26,8 @@ pub use review::review;
 
 /// The API group.
 pub const GROUP: &str = "infrastructure.cluster.x-k8s.io";
+/// Label with the zone a machine and its addresses belong to; `default` where none is named.
+pub const ZONE_LABEL: &str = "topology.kubernetes.io/proxmox-zone";
 /// Where the conversion webhook listens.
 pub const CONVERT_PATH: &str = "/convert";
 

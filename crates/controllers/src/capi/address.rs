@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use api::cluster_api::{
     CLUSTER_NAME_LABEL, IPAddress, IPAddressClaim, IPAddressClaimSpec, ObjectRef,
 };
+use api::infrastructure::ZONE_LABEL;
 use api::infrastructure::v1beta1::{Device, IpConfig, ProxmoxCluster, ProxmoxMachine};
 use ipnet::IpNet;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
@@ -135,6 +136,14 @@ pub(super) fn needs(machine: &str, cluster: &str, device: &Device, pools: &Pools
     .collect()
 }
 
+/// The zone a machine belongs to, as labels name it.
+pub(super) fn zone(machine: &ProxmoxMachine) -> &str {
+    let network = machine.spec.network.as_ref();
+    network
+        .and_then(|network| network.zone.as_deref())
+        .unwrap_or("default")
+}
+
 /// The claim for an address, owned by its machine so that it goes with it.
 pub(super) fn claim(need: &Need, machine: &ProxmoxMachine, cluster: &str) -> IPAddressClaim {
     let mut claim = IPAddressClaim::new(
@@ -147,7 +156,13 @@ pub(super) fn claim(need: &Need, machine: &ProxmoxMachine, cluster: &str) -> IPA
     claim.metadata = ObjectMeta {
         name: Some(need.claim.clone()),
         namespace: machine.namespace(),
-        labels: Some([(CLUSTER_NAME_LABEL.to_owned(), cluster.to_owned())].into()),
+        labels: Some(
+            [
+                (CLUSTER_NAME_LABEL.to_owned(), cluster.to_owned()),
+                (ZONE_LABEL.to_owned(), zone(machine).to_owned()),
+            ]
+            .into(),
+        ),
         owner_references: machine.controller_owner_ref(&()).map(|owner| vec![owner]),
         ..ObjectMeta::default()
     };

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::cluster_api::{CONTROL_PLANE_LABEL, Cluster, Machine};
+use api::infrastructure::ZONE_LABEL;
 use api::infrastructure::v1beta1::{
     Instance, ProxmoxCluster, ProxmoxMachine, ProxmoxMachineStatus,
 };
@@ -304,12 +305,15 @@ async fn identify(
     {
         return Ok(());
     }
-    patch_spec(
-        context,
-        object,
-        &json!({"providerID": kept, "virtualMachineID": vmid}),
-    )
-    .await
+    let api: Api<ProxmoxMachine> = context.api(object);
+    let patch = json!({
+        "metadata": {"uid": object.uid(), "labels": {ZONE_LABEL: super::address::zone(object)}},
+        "spec": {"providerID": kept, "virtualMachineID": vmid},
+    });
+    let params = PatchParams::default();
+    api.patch(&object.name_any(), &params, &Patch::Merge(&patch))
+        .await?;
+    Ok(())
 }
 
 async fn patch_spec(

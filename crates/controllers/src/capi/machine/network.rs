@@ -16,7 +16,7 @@ use super::super::{Stop, Wait};
 use super::Subject;
 use crate::context::{Context, namespace};
 
-/// The interfaces a machine has: as declared, or `net0` with the cluster's addresses.
+/// The interfaces a machine has: as declared, or `net0` with the cluster's addresses, from DHCP where it has none.
 pub(super) fn devices(subject: &Subject<'_>) -> Vec<Device> {
     let declared = subject
         .object
@@ -40,8 +40,14 @@ pub(super) fn devices(subject: &Subject<'_>) -> Vec<Device> {
             || device.dhcp6 == Some(true)
     };
     if !devices.iter().any(spoken) {
-        devices[0].default_ipv4 = Some(true);
-        devices[0].default_ipv6 = Some(true);
+        let pools = pools(subject);
+        if pools.v4.is_none() && pools.v6.is_none() && devices[0].ip_pool_ref.is_empty() {
+            // Nobody has addresses to give but the network itself.
+            devices[0].dhcp4 = Some(true);
+        } else {
+            devices[0].default_ipv4 = Some(true);
+            devices[0].default_ipv6 = Some(true);
+        }
     }
     let own = subject
         .instance

@@ -169,16 +169,19 @@ fn addresses(object: &ProxmoxMachine, given: &[Given], facts: &GuestFacts) -> Ve
     std::iter::once(host).chain(rest).collect()
 }
 
+/// The addresses of each interface, and once more as `default` those by which the machine is reached.
 fn by_interface(given: &[Given]) -> Vec<IpAddresses> {
     let mut all: Vec<IpAddresses> = Vec::new();
-    for one in given {
-        let net = &one.device;
+    let defaults = given.iter().filter(|given| given.gateway.is_some());
+    let defaults = defaults.map(|given| ("default", given));
+    let named = given.iter().map(|given| (given.device.as_str(), given));
+    for (net, one) in defaults.chain(named) {
         let at = all
             .iter()
-            .position(|known| known.net == *net)
+            .position(|known| known.net == net)
             .unwrap_or_else(|| {
                 all.push(IpAddresses {
-                    net: net.clone(),
+                    net: net.to_owned(),
                     ..IpAddresses::default()
                 });
                 all.len() - 1
