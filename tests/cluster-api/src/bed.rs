@@ -10,7 +10,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use kube::api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Api, Client, Config};
-use pve_sim::Cluster;
+use pve_sim::{Cluster, Seed};
 use serde_json::{Value, json};
 use testbed::manager::is_healthy;
 use testbed::process::{Flags, Process, free_ports};
@@ -21,7 +21,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::guest::Guests;
 use crate::objects::{Kind, kinds};
-use crate::{Datacenter, Plan};
+use crate::{Datacenter, Guest, Plan};
 
 const PROGRAMS: &[&str] = &[
     "etcd",
@@ -34,8 +34,12 @@ const PROGRAMS: &[&str] = &[
     "capmox",
 ];
 
-/// How long anything may take on a machine that has much else to do.
-const PATIENCE: Duration = Duration::from_mins(4);
+/// How long anything may take on a machine that has much else to do; `CLUSTER_API_PATIENCE` says otherwise, in seconds.
+static PATIENCE: LazyLock<Duration> = LazyLock::new(|| {
+    let said = std::env::var("CLUSTER_API_PATIENCE").ok();
+    let said = said.and_then(|text| text.parse().ok());
+    said.map_or(Duration::from_mins(4), Duration::from_secs)
+});
 
 // Servers and pooled connections belong to the runtime they were made on, so all cases share one.
 static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| Runtime::new().expect("a runtime starts"));
@@ -173,7 +177,7 @@ impl Bed {
         while !is_healthy(health).await {
             let log = process.log_tail();
             assert!(!process.has_ended(), "oxmox ended: {log}");
-            assert!(start.elapsed() < PATIENCE, "oxmox is not ready: {log}");
+            assert!(start.elapsed() < *PATIENCE, "oxmox is not ready: {log}");
             sleep(Duration::from_millis(100)).await;
         }
         *self.operator.lock().unwrap() = Some(process);
@@ -196,16 +200,6 @@ impl Bed {
     pub fn stop_provider(&self, provider: Provider) {
         let mut managers = self.managers.lock().unwrap();
         managers.retain(|manager| manager.component() != provider.component);
-    }
-
-    /// The end of a provider's log.
-    pub fn log_of(&self, component: &str) -> String {
-        let managers = self.managers.lock().unwrap_or_else(PoisonError::into_inner);
-        managers
-            .iter()
-            .find(|manager| manager.component() == component)
-            .map(|manager| manager.process().log_tail())
-            .unwrap_or_default()
     }
 
     /// Proxmox VE clusters, with guests that know what to do.
@@ -352,7 +346,7 @@ impl Bed {
             if let Some(found) = met().await {
                 return found;
             }
-            if start.elapsed() > PATIENCE {
+            if start.elapsed() > *PATIENCE {
                 self.tell(namespace).await;
                 panic!("{namespace}: not {what} in time");
             }
@@ -388,14 +382,25 @@ impl Bed {
         for line in self.guests.journal() {
             let _ = writeln!(out, "guest {line}");
         }
-        for component in [
-            "capi-core",
-            "capi-kubeadm-control-plane",
-            "ipam-in-cluster",
-            "capmox",
-            "oxmox",
-        ] {
-            let _ = writeln!(out, "{component}:\n{}", self.log_of(component));
+        // `CLUSTER_API_LOGS` names a directory for everything that everybody has said.
+        let dir = std::env::var_os("CLUSTER_API_LOGS").map(PathBuf::from);
+        let mut keep = |process: &Process| {
+            let _ = writeln!(out, "{}:\n{}", process.name(), process.log_tail());
+            if let Some(dir) = &dir {
+                let file = dir.join(format!("{namespace}-{}.log", process.name()));
+                let _ = std::fs::write(file, process.log());
+            }
+        };
+        let managers = self.managers.lock().unwrap_or_else(PoisonError::into_inner);
+        for manager in &*managers {
+            keep(manager.process());
+        }
+        for process in self.plane.processes() {
+            keep(process);
+        }
+        let operator = self.operator.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(operator) = &*operator {
+            keep(operator);
         }
     }
 
@@ -459,6 +464,12 @@ impl Bed {
             .unwrap();
         let nodes: Api<Node> = Api::all(Client::try_from(config).unwrap());
         serde_json::to_value(nodes.get(name).await.unwrap()).unwrap()
+    }
+
+    /// How often a guest has booted, and what it read at its first boot.
+    pub fn past(&self, guest: &Guest) -> (u64, Seed) {
+        let (boots, seed) = self.guests.past(guest.uuid());
+        (boots, seed.unwrap_or_default())
     }
 
     /// What guests of a cluster had to complain about.

@@ -11,7 +11,7 @@ use std::io::Write as _;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use pve_sim::{Boot, Cluster};
+use pve_sim::{Boot, Cluster, Seed};
 use testbed::Assets;
 use testbed::process::Process;
 
@@ -35,6 +35,7 @@ pub(crate) struct Guests {
 #[derive(Clone, Default)]
 struct Disk {
     boots: u64,
+    seed: Option<Seed>,
     kubelet: Option<Kubelet>,
 }
 
@@ -73,6 +74,11 @@ impl Guests {
         journal.clone()
     }
 
+    /// How often a guest has booted, and what it read when it last found something to read.
+    pub(crate) fn past(&self, uuid: &str) -> (u64, Option<Seed>) {
+        self.disk(uuid, |disk| (disk.boots, disk.seed.clone()))
+    }
+
     fn note(&self, line: &str) {
         let mut journal = self.journal.lock().unwrap_or_else(PoisonError::into_inner);
         journal.push(line.to_owned());
@@ -86,6 +92,9 @@ impl Guests {
         let uuid = boot.uuid.clone().ok_or("the guest has no UUID")?;
         let disk = self.disk(&uuid, |disk| {
             disk.boots += 1;
+            if boot.seed.is_some() {
+                disk.seed.clone_from(&boot.seed);
+            }
             disk.clone()
         });
         let kubelet = if let Some(kubelet) = disk.kubelet {

@@ -119,7 +119,11 @@ impl Plan {
                 "metadata": {"name": control_plane},
                 "spec": {
                     "replicas": self.control_plane, "version": VERSION,
-                    "machineTemplate": {"spec": {"infrastructureRef": Self::reference("ProxmoxMachineTemplate", &control_plane)}},
+                    "machineTemplate": {
+                        // Said here, because to find it out Cluster API would call a pod through its kubelet.
+                        "metadata": {"annotations": {"machine.cluster.x-k8s.io/certificates-expiry": "2099-01-01T00:00:00Z"}},
+                        "spec": {"infrastructureRef": Self::reference("ProxmoxMachineTemplate", &control_plane)},
+                    },
                     "kubeadmConfigSpec": self.kubeadm(),
                 },
             }),

@@ -16,7 +16,7 @@ use testbed::process::Process;
 use tokio::time::sleep;
 
 use super::cloud_init::CloudInit;
-use super::kubeadm::{ClusterConfiguration, control_plane_mark};
+use super::kubeadm::ClusterConfiguration;
 use super::{Failure, Guests, kubelet};
 
 const PKI: &str = "/etc/kubernetes/pki";
@@ -285,8 +285,13 @@ impl Server {
     pub(super) async fn mark_control_plane(&self, node: &str) -> Result<(), Failure> {
         let nodes: Api<Node> = Api::all(self.client.clone());
         let params = PatchParams::default();
+        let mark = "node-role.kubernetes.io/control-plane";
+        let change = json!({
+            "metadata": {"labels": {mark: ""}},
+            "spec": {"taints": [{"key": mark, "effect": "NoSchedule"}]},
+        });
         nodes
-            .patch(node, &params, &Patch::Merge(&control_plane_mark()))
+            .patch(node, &params, &Patch::Strategic(&change))
             .await?;
         let pods: Api<Pod> = Api::namespaced(self.client.clone(), "kube-system");
         for component in [

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use pve_sim::Boot;
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::cloud_init::CloudInit;
 use super::kubelet::Kubelet;
@@ -191,11 +191,4 @@ async fn join(
         server.mark_control_plane(&name).await?;
     }
     Ok(kubelet)
-}
-
-/// The label and taint by which control-plane nodes are known.
-pub(super) fn control_plane_mark() -> Value {
-    json!({
-        "metadata": {"labels": {"node-role.kubernetes.io/control-plane": ""}},
-    })
 }

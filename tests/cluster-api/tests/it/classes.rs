@@ -108,8 +108,12 @@ fn a_class_makes_a_cluster_and_a_changed_variable_rolls_its_machines() {
             (done && bed.running("classy").await.len() == 2).then_some(())
         })
         .await;
-        let after = bed.list("classy", kinds::PROXMOX_MACHINE_TEMPLATE).await;
-        assert_eq!(after.len(), templates, "rotated, not piled up: {after:#?}");
+        // Templates are rotated, they do not pile up.
+        bed.until("classy", "rid of the old template", async || {
+            let after = bed.list("classy", kinds::PROXMOX_MACHINE_TEMPLATE).await;
+            (after.len() == templates).then_some(())
+        })
+        .await;
         // The control plane was not touched.
         let kept = bed.running("classy").await;
         let control_plane = |machines: &[Value]| {
