@@ -6,6 +6,7 @@ use anyhow::Result;
 use clap::{CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
 
+use crate::bench::Bench;
 use crate::crds::Crds;
 use crate::doctor::Doctor;
 use crate::machines::Machines;
@@ -36,6 +37,7 @@ pub(crate) enum Command {
     #[command(name = "vm", visible_alias = "machine")]
     Machines(Machines),
     Crds(Crds),
+    Bench(Bench),
     /// Say what is missing on a Proxmox VE, and the commands that fix it.
     ///
     /// Looks at one Proxmox VE (real or simulated) and changes nothing: reachability, certificate, release, quorum,
@@ -59,6 +61,7 @@ impl Command {
             Self::Operator(operator) => operator.run(),
             Self::Machines(machines) => machines.run(),
             Self::Crds(crds) => crds.run(),
+            Self::Bench(bench) => bench.run(),
             Self::Doctor(doctor) => doctor.run(),
             Self::Completions { shell } => {
                 let mut script = Vec::new();

@@ -90,16 +90,7 @@ impl Sim {
     }
 
     fn simulator(&self) -> Result<Simulator> {
-        let latency = match self.latency.as_str() {
-            "real" => Latency::real(),
-            "none" => Latency::none(),
-            file => {
-                let text = std::fs::read_to_string(file)
-                    .with_context(|| format!("cannot read the latency model {file}"))?;
-                Latency::parse(&text)
-                    .with_context(|| format!("cannot use the latency model {file}"))?
-            }
-        };
+        let latency = latency(&self.latency)?;
         let mut builder = Simulator::builder()
             .release(self.pve)
             .seed(self.seed)
@@ -177,6 +168,19 @@ impl Sim {
         match &self.state {
             Some(path) => Ok(simulator.save(path)?),
             None => Ok(()),
+        }
+    }
+}
+
+/// The latency model of that name, or in that file.
+pub(crate) fn latency(name: &str) -> Result<Latency> {
+    match name {
+        "real" => Ok(Latency::real()),
+        "none" => Ok(Latency::none()),
+        file => {
+            let text = std::fs::read_to_string(file)
+                .with_context(|| format!("cannot read the latency model {file}"))?;
+            Latency::parse(&text).with_context(|| format!("cannot use the latency model {file}"))
         }
     }
 }

@@ -3,7 +3,7 @@
 //! The embedded API server keeps its data in one directory, the controllers run beside it, and kubectl works with the kubeconfig
 //! it writes. `--demo` adds a simulated Proxmox VE and a few machines.
 
-mod apply;
+pub(crate) mod apply;
 mod demo;
 mod progress;
 
@@ -43,6 +43,9 @@ pub(crate) struct Up {
     /// Exit once every machine is ready: 0 if all are, 1 if one cannot be.
     #[arg(long)]
     until_ready: bool,
+    /// Run the API server alone: the controllers run elsewhere, such as in `oxmox operator`.
+    #[arg(long, conflicts_with_all = ["demo", "until_ready"])]
+    api_only: bool,
     #[command(flatten)]
     pve: RealPve,
 }
@@ -114,11 +117,10 @@ impl Up {
             .context("cannot install Oxmox's kinds")?;
         apply::admission(&client, &published.admission(&bundle)).await?;
         let stop = CancellationToken::new();
-        let controllers = tokio::spawn(controllers::run(
-            client.clone(),
-            controllers::Options::default(),
-            stop.clone(),
-        ));
+        let controllers = (!self.api_only).then(|| {
+            let options = controllers::Options::default();
+            tokio::spawn(controllers::run(client.clone(), options, stop.clone()))
+        });
 
         let simulated = if self.demo {
             Some(demo::start(&client).await?)
@@ -131,7 +133,9 @@ impl Up {
         let outcome = self.stay(&client, server.kubeconfig_path()).await;
 
         stop.cancel();
-        let _ = controllers.await;
+        if let Some(controllers) = controllers {
+            let _ = controllers.await;
+        }
         server.shutdown().await;
         drop(webhook);
         drop(simulated);
@@ -154,21 +158,37 @@ impl Up {
                 () = &mut interrupted => return Ok(ExitCode::SUCCESS),
             }
         }
-        next_steps(kubeconfig);
+        next_steps(kubeconfig, self.demo);
         interrupted.await;
         output::say("\nstopping");
         Ok(ExitCode::SUCCESS)
     }
 }
 
-fn next_steps(kubeconfig: &Path) {
+fn next_steps(kubeconfig: &Path, demo: bool) {
     output::say("\nTry next, in another terminal (Ctrl-C here stops everything):");
     output::say(format_args!("  export KUBECONFIG={}", kubeconfig.display()));
-    output::say("  kubectl get vm -o wide");
-    output::say("  kubectl patch vm web-1 --type=merge -p '{\"spec\":{\"powerState\":\"Off\"}}'");
+    if demo {
+        output::say("  kubectl get vm,vmclass,vmimage,provider -o wide");
+        output::say("  kubectl describe vm web-1");
+        output::say(
+            "  kubectl patch vm web-1 --type=merge -p '{\"spec\":{\"cpus\":4,\"updatePolicy\":\"RestartIfNeeded\"}}'",
+        );
+        output::say("  kubectl delete vm web-2");
+        output::say("Without kubectl, the same program does it:");
+        output::say("  oxmox vm list");
+        output::say("  oxmox vm stop web-1 --wait");
+        output::say("  oxmox vm snapshot first --vm web-1 --include-memory");
+    } else {
+        output::say("  kubectl get provider           # is Proxmox VE connected?");
+        output::say("  kubectl explain vm.spec        # what a machine can say");
+        output::say("  kubectl apply -f examples/machine.yaml");
+        output::say("  kubectl get vm -w");
+    }
 }
 
-fn default_directory() -> Result<PathBuf> {
+/// Where data is kept unless told otherwise.
+pub(crate) fn default_directory() -> Result<PathBuf> {
     let data = std::env::var_os("XDG_DATA_HOME").map(PathBuf::from);
     let home = || std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".local/share"));
     match data.or_else(home) {

@@ -15,7 +15,7 @@ const MANAGER: &str = "oxmox-up";
 const NAMESPACE: &str = "default";
 
 /// Installs Oxmox's own kinds and waits until they are served.
-pub(super) async fn definitions(client: &Client, conversion: &WebhookClientConfig) -> Result<()> {
+pub(crate) async fn definitions(client: &Client, conversion: &WebhookClientConfig) -> Result<()> {
     let api: Api<CustomResourceDefinition> = Api::all(client.clone());
     let mut all = api::crds();
     all.extend(api::infrastructure::crds(conversion));
@@ -53,7 +53,7 @@ fn params() -> PatchParams {
 }
 
 /// Applies every document of a YAML text.
-pub(super) async fn documents(client: &Client, text: &str) -> Result<()> {
+pub(crate) async fn documents(client: &Client, text: &str) -> Result<()> {
     let documents: Vec<Value> =
         serde_saphyr::from_multiple(text).context("the YAML cannot be read")?;
     for document in documents {
@@ -62,7 +62,8 @@ pub(super) async fn documents(client: &Client, text: &str) -> Result<()> {
     Ok(())
 }
 
-async fn object(client: &Client, document: Value) -> Result<()> {
+/// Applies one object.
+pub(crate) async fn object(client: &Client, document: Value) -> Result<()> {
     let object: DynamicObject =
         serde_json::from_value(document).context("not a Kubernetes object")?;
     let Some(types) = &object.types else {
@@ -81,15 +82,15 @@ async fn object(client: &Client, document: Value) -> Result<()> {
 }
 
 /// How a Provider is logged in to and believed.
-pub(super) struct Credentials {
+pub(crate) struct Credentials {
     /// Entries of its Secret; those without a value are left out.
-    pub(super) entries: [(&'static str, Option<String>); 4],
+    pub(crate) entries: [(&'static str, Option<String>); 4],
     /// Believe any certificate.
-    pub(super) insecure: bool,
+    pub(crate) insecure: bool,
 }
 
 /// Writes down a Provider and its Secret.
-pub(super) async fn provider(
+pub(crate) async fn provider(
     client: &Client,
     name: &str,
     url: &str,
