@@ -1,20 +1,22 @@
 //! `oxmox vm`: machines for people without kubectl, and the `kubectl create vmsnapshot` plugin.
+//!
+//! Every command is a change of an object, as kubectl would make it; nothing here speaks to Proxmox VE. With `--wait` it stays
+//! until the object says that the change has happened.
 
-use std::{fmt::Write as _, path::PathBuf, process::ExitCode};
+mod act;
+mod place;
+mod show;
+mod snapshot;
 
-use anyhow::{Context as _, Result, bail};
-use api::vm::{LocalRef, VMSnapshot, VMSnapshotSpec, VirtualMachine, condition};
-use clap::{Args, Parser, Subcommand};
-use comfy_table::Table;
-use k8s_openapi::api::core::v1::Event;
-use kube::{
-    Api, Client, Config, ResourceExt as _,
-    api::{ListParams, ObjectMeta, Patch, PatchParams, PostParams},
-    config::{KubeConfigOptions, Kubeconfig},
-};
-use serde_json::{Value, json};
+use std::process::ExitCode;
 
-use crate::output;
+use anyhow::{Context as _, Result};
+use clap::{Args, Subcommand};
+use serde_json::json;
+
+use act::Act;
+use place::Place;
+pub(crate) use snapshot::SnapshotPlugin;
 
 /// Looks at machines, and starts and stops them.
 #[derive(Args)]
@@ -25,97 +27,61 @@ pub(crate) struct Machines {
     command: Command,
 }
 
-/// Which cluster and namespace.
-#[derive(Args)]
-struct Place {
-    /// The kubeconfig to use, such as the one `oxmox up` wrote.
-    #[arg(long, env = "KUBECONFIG", global = true, value_name = "FILE")]
-    kubeconfig: Option<PathBuf>,
-    /// The namespace.
-    #[arg(long, short, default_value = "default", global = true)]
-    namespace: String,
-}
-
 #[derive(Subcommand)]
 enum Command {
     /// Lists machines.
     #[command(visible_alias = "ls")]
-    List,
+    List {
+        /// Those of all namespaces.
+        #[arg(long, short = 'A')]
+        all_namespaces: bool,
+        /// Print JSON.
+        #[arg(long)]
+        json: bool,
+    },
     /// Shows everything known about a machine, and what happened to it.
     Describe {
         /// Its name.
         name: String,
     },
-    /// Starts a machine.
-    Start {
+    /// Says where a machine's console is on Proxmox VE's own pages.
+    Console {
         /// Its name.
         name: String,
     },
+    /// Starts a machine.
+    Start(Act),
     /// Shuts a machine down.
     Stop {
-        /// Its name.
-        name: String,
+        #[command(flatten)]
+        act: Act,
         /// Cut it off at once.
         #[arg(long)]
         hard: bool,
     },
     /// Restarts a running machine.
-    Restart {
-        /// Its name.
-        name: String,
+    Restart(Act),
+    /// Freezes a running machine; `start` lets it go on.
+    Pause(Act),
+    /// Moves a machine to another node, while it runs.
+    #[command(visible_alias = "migrate")]
+    Move {
+        #[command(flatten)]
+        act: Act,
+        /// The node; it stays pinned to it.
+        #[arg(long, value_name = "NODE")]
+        to: String,
     },
+    /// Deletes a machine, as its deletion policy says.
+    #[command(visible_alias = "rm")]
+    Delete(Act),
     /// Takes a snapshot of a machine.
     Snapshot {
         /// Name of the snapshot.
         name: String,
         #[command(flatten)]
-        options: SnapshotOptions,
+        options: snapshot::Options,
     },
-}
-
-#[derive(Args)]
-struct SnapshotOptions {
-    /// The machine.
-    #[arg(long, value_name = "NAME")]
-    vm: String,
-    /// A note, shown on PVE.
-    #[arg(long, value_name = "TEXT")]
-    description: Option<String>,
-    /// Keep the running memory too.
-    #[arg(long, num_args = 0..=1, default_missing_value = "true", default_value = "false", action = clap::ArgAction::Set)]
-    include_memory: bool,
-}
-
-/// The kubectl plugin: installed as `kubectl-create-vmsnapshot` it makes `kubectl create vmsnapshot` work.
-#[derive(Parser)]
-#[command(
-    name = "kubectl create vmsnapshot",
-    about = "Takes a snapshot of a machine"
-)]
-pub(crate) struct SnapshotPlugin {
-    #[command(flatten)]
-    place: Place,
-    /// Name of the snapshot.
-    name: String,
-    #[command(flatten)]
-    options: SnapshotOptions,
-}
-
-impl SnapshotPlugin {
-    /// The name under which this program is the plugin.
-    pub(crate) const NAME: &str = "kubectl-create-vmsnapshot";
-
-    pub(crate) fn run(self) -> Result<ExitCode> {
-        let command = Command::Snapshot {
-            name: self.name,
-            options: self.options,
-        };
-        Machines {
-            place: self.place,
-            command,
-        }
-        .run()
-    }
 }
 
 impl Machines {
@@ -125,145 +91,46 @@ impl Machines {
     }
 
     async fn act(self) -> Result<ExitCode> {
-        let client = self.place.client().await?;
-        let namespace = &self.place.namespace;
-        let api: Api<VirtualMachine> = Api::namespaced(client.clone(), namespace);
+        let (client, namespace) = self.place.connect().await?;
+        let there = act::There::new(client, namespace);
         match self.command {
-            Command::List => list(&api).await?,
-            Command::Describe { name } => describe(&client, namespace, &name).await?,
-            Command::Start { name } => {
-                patch(&api, &name, json!({ "powerState": "On" }), "started").await?;
+            Command::List {
+                all_namespaces,
+                json,
+            } => show::list(&there, all_namespaces, json).await?,
+            Command::Describe { name } => show::describe(&there, &name).await?,
+            Command::Console { name } => show::console(&there, &name).await?,
+            Command::Start(act) => {
+                there
+                    .change(&act, json!({ "powerState": "On" }), "started")
+                    .await?;
             }
-            Command::Stop { name, hard } => {
+            Command::Stop { act, hard } => {
                 let state = if hard { "OffHard" } else { "Off" };
-                patch(&api, &name, json!({ "powerState": state }), "stopped").await?;
+                there
+                    .change(&act, json!({ "powerState": state }), "stopped")
+                    .await?;
             }
-            Command::Restart { name } => {
-                let count = machine(&api, &name)
-                    .await?
-                    .spec
-                    .restarts
-                    .unwrap_or_default()
-                    + 1;
-                patch(&api, &name, json!({ "restarts": count }), "restarted").await?;
+            Command::Pause(act) => {
+                there
+                    .change(&act, json!({ "powerState": "Paused" }), "paused")
+                    .await?;
             }
+            Command::Restart(act) => {
+                let machine = there.machine(&act.name).await?;
+                let count = machine.spec.restarts.unwrap_or_default() + 1;
+                there
+                    .change(&act, json!({ "restarts": count }), "restarted")
+                    .await?;
+            }
+            Command::Move { act, to } => {
+                there.change(&act, json!({ "node": to }), "moved").await?;
+            }
+            Command::Delete(act) => there.delete(&act).await?,
             Command::Snapshot { name, options } => {
-                let api = Api::namespaced(client, namespace);
-                snapshot(&api, name, options).await?;
+                snapshot::take(&there, name, options).await?;
             }
         }
         Ok(ExitCode::SUCCESS)
     }
-}
-
-impl Place {
-    async fn client(&self) -> Result<Client> {
-        let config = match &self.kubeconfig {
-            Some(file) => {
-                let read = Kubeconfig::read_from(file)
-                    .with_context(|| format!("cannot read {}", file.display()))?;
-                Config::from_custom_kubeconfig(read, &KubeConfigOptions::default()).await?
-            }
-            None => Config::infer()
-                .await
-                .context("cannot find a Kubernetes cluster; give --kubeconfig")?,
-        };
-        Client::try_from(config).context("cannot use the kubeconfig")
-    }
-}
-
-async fn machine(api: &Api<VirtualMachine>, name: &str) -> Result<VirtualMachine> {
-    match api
-        .get_opt(name)
-        .await
-        .context("the API server did not answer")?
-    {
-        Some(machine) => Ok(machine),
-        None => bail!("there is no machine {name:?}; `oxmox vm list` shows those there are"),
-    }
-}
-
-async fn list(api: &Api<VirtualMachine>) -> Result<()> {
-    let machines = api
-        .list(&ListParams::default())
-        .await
-        .context("the API server did not answer")?;
-    let mut table = Table::new();
-    table.load_style(comfy_table::presets::NOTHING);
-    table.set_header(["NAME", "PHASE", "READY", "NODE", "VMID", "ADDRESSES"]);
-    for machine in machines {
-        let status = machine.status.clone().unwrap_or_default();
-        let ready = condition(&status.conditions, "Ready").map_or("", |c| c.status.as_str());
-        table.add_row([
-            machine.name_any(),
-            format!("{:?}", status.phase.unwrap_or_default()),
-            ready.to_owned(),
-            status.node.clone().unwrap_or_default(),
-            status.vmid.map(|vmid| vmid.to_string()).unwrap_or_default(),
-            status.ips.join(", "),
-        ]);
-    }
-    output::data(&format!("{table}\n"))
-}
-
-async fn describe(client: &Client, namespace: &str, name: &str) -> Result<()> {
-    let mut shown = machine(&Api::namespaced(client.clone(), namespace), name).await?;
-    shown.metadata.managed_fields = None;
-    let mut value = serde_json::to_value(&shown).context("the machine cannot be shown")?;
-    if let Some(status) = value.get_mut("status").and_then(Value::as_object_mut) {
-        // For the engine, not for people.
-        status.remove("record");
-    }
-    let mut text = serde_saphyr::to_string(&value).context("the machine cannot be shown")?;
-    let events: Api<Event> = Api::namespaced(client.clone(), namespace);
-    let about = ListParams::default().fields(&format!("involvedObject.name={name}"));
-    let mut events = events
-        .list(&about)
-        .await
-        .context("the API server did not answer")?
-        .items;
-    events.sort_by_key(|event| event.last_timestamp.as_ref().map(|time| time.0));
-    text.push_str("events:\n");
-    for event in events {
-        let at = event
-            .last_timestamp
-            .map(|time| time.0.to_string())
-            .unwrap_or_default();
-        let reason = event.reason.unwrap_or_default();
-        let message = event.message.unwrap_or_default();
-        let _ = writeln!(text, "  {at}  {reason}: {message}");
-    }
-    output::data(&text)
-}
-
-async fn patch(api: &Api<VirtualMachine>, name: &str, spec: Value, done: &str) -> Result<()> {
-    machine(api, name).await?;
-    let patch = json!({ "spec": spec });
-    api.patch(name, &PatchParams::default(), &Patch::Merge(&patch))
-        .await
-        .with_context(|| format!("the API server refused the change of {name}"))?;
-    output::say(format_args!(
-        "{name} is being {done}; `oxmox vm describe {name}` shows how far it is"
-    ));
-    Ok(())
-}
-
-async fn snapshot(api: &Api<VMSnapshot>, name: String, options: SnapshotOptions) -> Result<()> {
-    let snapshot = VMSnapshot {
-        metadata: ObjectMeta {
-            name: Some(name.clone()),
-            ..ObjectMeta::default()
-        },
-        spec: VMSnapshotSpec {
-            vm_ref: LocalRef { name: options.vm },
-            description: options.description,
-            include_memory: options.include_memory,
-            ..VMSnapshotSpec::default()
-        },
-        status: None,
-    };
-    api.create(&PostParams::default(), &snapshot)
-        .await
-        .with_context(|| format!("the API server refused the snapshot {name}"))?;
-    output::data(&format!("vmsnapshot.infra.virtrigaud.io/{name} created\n"))
 }

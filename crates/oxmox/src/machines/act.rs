@@ -1,0 +1,154 @@
+//! Changing machines, and waiting for the change.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail};
+use api::vm::{Phase, VirtualMachine, condition};
+use clap::Args;
+use kube::{
+    Api, Client,
+    api::{DeleteParams, Patch, PatchParams},
+    runtime::wait::await_condition,
+};
+use serde_json::{Value, json};
+
+use crate::output;
+
+/// A change of one machine.
+#[derive(Args)]
+pub(super) struct Act {
+    /// Its name.
+    pub(super) name: String,
+    /// Stay until it has happened.
+    #[arg(long)]
+    wait: bool,
+    /// How many seconds to stay at most.
+    #[arg(long, default_value_t = 300, value_name = "SECONDS", requires = "wait")]
+    timeout: u64,
+}
+
+/// A namespace of a cluster.
+pub(super) struct There {
+    pub(super) client: Client,
+    pub(super) namespace: String,
+}
+
+impl There {
+    pub(super) fn new(client: Client, namespace: String) -> Self {
+        Self { client, namespace }
+    }
+
+    pub(super) fn machines(&self) -> Api<VirtualMachine> {
+        Api::namespaced(self.client.clone(), &self.namespace)
+    }
+
+    /// A machine, or advice.
+    pub(super) async fn machine(&self, name: &str) -> Result<VirtualMachine> {
+        let found = self.machines().get_opt(name).await;
+        match found.context("the API server did not answer")? {
+            Some(machine) => Ok(machine),
+            None => bail!(
+                "there is no machine {name:?} in namespace {:?}; `oxmox vm list -A` shows those there are",
+                self.namespace
+            ),
+        }
+    }
+
+    /// Merges a change into a machine's spec.
+    pub(super) async fn change(&self, act: &Act, spec: Value, done: &str) -> Result<()> {
+        let name = &act.name;
+        self.machine(name).await?;
+        let patch = json!({ "spec": spec });
+        let changed = self
+            .machines()
+            .patch(name, &PatchParams::default(), &Patch::Merge(&patch))
+            .await
+            .with_context(|| format!("the API server refused the change of {name}"))?;
+        if !act.wait {
+            output::say(format_args!(
+                "{name} is being {done}; `oxmox vm describe {name}` shows how far it is"
+            ));
+            return Ok(());
+        }
+        let generation = changed.metadata.generation;
+        let rests = |found: Option<&VirtualMachine>| {
+            found.is_none_or(|machine| {
+                is_ready(machine, generation) || has_failed(machine, generation)
+            })
+        };
+        let seen = Box::pin(await_condition(self.machines(), name, rests));
+        let seen = self.in_time(act, seen).await?;
+        match seen {
+            Some(machine) if is_ready(&machine, generation) => {
+                output::say(format_args!("{name} is {done}"));
+                Ok(())
+            }
+            Some(machine) => bail!("{name} cannot be {done}: {}", message(&machine)),
+            None => bail!("{name} was deleted meanwhile"),
+        }
+    }
+
+    /// Deletes a machine.
+    pub(super) async fn delete(&self, act: &Act) -> Result<()> {
+        let name = &act.name;
+        self.machine(name).await?;
+        self.machines()
+            .delete(name, &DeleteParams::default())
+            .await
+            .with_context(|| format!("the API server refused to delete {name}"))?;
+        if !act.wait {
+            output::say(format_args!("{name} is being deleted"));
+            return Ok(());
+        }
+        let gone = |found: Option<&VirtualMachine>| found.is_none();
+        let seen = Box::pin(await_condition(self.machines(), name, gone));
+        self.in_time(act, seen).await?;
+        output::say(format_args!("{name} is gone"));
+        Ok(())
+    }
+
+    async fn in_time<T>(
+        &self,
+        act: &Act,
+        seen: impl Future<Output = Result<T, kube::runtime::wait::Error>>,
+    ) -> Result<T> {
+        let limit = Duration::from_secs(act.timeout);
+        if let Ok(seen) = tokio::time::timeout(limit, seen).await {
+            return seen.context("the machine cannot be watched");
+        }
+        let machine = self.machine(&act.name).await?;
+        bail!(
+            "{} is not there after {} s: {}",
+            act.name,
+            act.timeout,
+            message(&machine)
+        )
+    }
+}
+
+fn is_ready(machine: &VirtualMachine, generation: Option<i64>) -> bool {
+    speaks_of(machine, generation) && ready(machine).is_some_and(|ready| ready.0)
+}
+
+fn has_failed(machine: &VirtualMachine, generation: Option<i64>) -> bool {
+    let status = machine.status.as_ref();
+    speaks_of(machine, generation) && status.and_then(|status| status.phase) == Some(Phase::Failed)
+}
+
+fn speaks_of(machine: &VirtualMachine, generation: Option<i64>) -> bool {
+    let status = machine.status.as_ref();
+    status.and_then(|status| status.observed_generation) >= generation
+}
+
+fn ready(machine: &VirtualMachine) -> Option<(bool, &str)> {
+    let status = machine.status.as_ref()?;
+    let ready = condition(&status.conditions, "Ready")?;
+    Some((ready.status == "True", &ready.message))
+}
+
+fn message(machine: &VirtualMachine) -> String {
+    ready(machine).map_or_else(
+        || "nothing is known yet".to_owned(),
+        |ready| ready.1.to_owned(),
+    )
+}

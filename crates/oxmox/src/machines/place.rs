@@ -1,0 +1,68 @@
+//! Which cluster, and which namespace of it.
+
+use std::path::PathBuf;
+
+use anyhow::{Context as _, Result};
+use clap::Args;
+use kube::{
+    Client, Config,
+    config::{KubeConfigOptions, Kubeconfig},
+};
+
+/// Which cluster and namespace.
+#[derive(Args)]
+pub(super) struct Place {
+    /// The kubeconfig to use; otherwise $KUBECONFIG, ~/.kube/config, or the one `oxmox up` wrote.
+    #[arg(long, global = true, value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
+    /// The context of the kubeconfig.
+    #[arg(long, global = true, value_name = "NAME")]
+    context: Option<String>,
+    /// The namespace; otherwise the context's.
+    #[arg(long, short, global = true)]
+    namespace: Option<String>,
+}
+
+impl Place {
+    /// A client, and the namespace to look in.
+    pub(super) async fn connect(&self) -> Result<(Client, String)> {
+        let config = self.config().await?;
+        let namespace = self
+            .namespace
+            .clone()
+            .unwrap_or_else(|| config.default_namespace.clone());
+        let client = Client::try_from(config).context("cannot use the kubeconfig")?;
+        Ok((client, namespace))
+    }
+
+    async fn config(&self) -> Result<Config> {
+        let options = KubeConfigOptions {
+            context: self.context.clone(),
+            ..KubeConfigOptions::default()
+        };
+        let read = |file: &PathBuf| {
+            Kubeconfig::read_from(file).with_context(|| format!("cannot read {}", file.display()))
+        };
+        if let Some(file) = &self.kubeconfig {
+            return Ok(Config::from_custom_kubeconfig(read(file)?, &options).await?);
+        }
+        if self.context.is_some() {
+            return Config::from_kubeconfig(&options)
+                .await
+                .context("cannot find that context");
+        }
+        match Config::infer().await {
+            Ok(config) => Ok(config),
+            Err(error) => {
+                let ours = crate::up::default_directory().ok();
+                let ours = ours.map(|directory| directory.join("kubeconfig"));
+                match ours.filter(|file| file.exists()) {
+                    Some(file) => Ok(Config::from_custom_kubeconfig(read(&file)?, &options).await?),
+                    None => {
+                        Err(error).context("cannot find a Kubernetes cluster; give --kubeconfig")
+                    }
+                }
+            }
+        }
+    }
+}
