@@ -46,7 +46,7 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Self {
         Self {
-            connector: Connector::https(),
+            connector: Connector::https(pve::Metrics::default()),
             clock: Clock::system(),
             fleet: Fleet::new(),
             concurrency: 64,
@@ -112,6 +112,7 @@ pub async fn run(client: Client, options: Options, stop: CancellationToken) {
     ));
     controllers.push(start.controller(&stores.classes, requests.classes, vm::usage::class));
     controllers.push(start.controller(&stores.policies, requests.policies, vm::usage::policy));
+    controllers.push(start.controller(&stores.images, requests.images, vm::image::reconcile));
     controllers.push(start.controller(&stores.clones, requests.clones, vm::clone::reconcile));
     controllers.push(start.controller(&stores.restores, requests.restores, vm::clone::restore));
     controllers.push(start.controller(&stores.sets, requests.sets, vm::set::reconcile));
@@ -153,7 +154,6 @@ pub async fn run(client: Client, options: Options, stop: CancellationToken) {
         requests.capi_machines,
         requests.claims,
         requests.pools,
-        requests.images,
     ));
     let controllers = controllers.for_each(|()| async {});
 

@@ -3,6 +3,7 @@
 mod action;
 pub(crate) mod clone;
 pub(crate) mod container;
+pub(crate) mod image;
 pub(crate) mod machine;
 pub(crate) mod provider;
 mod refs;
@@ -23,6 +24,7 @@ pub(crate) fn wire(watches: &mut Watches, context: &Arc<Context>) {
     provider::wire(watches, context);
     clone::wire(watches, context);
     container::wire(watches, context);
+    image::wire(watches, context);
     schedule::wire(watches, context);
     set::wire(watches, context);
     snapshot::wire(watches, context);

@@ -136,6 +136,12 @@ impl Fleet {
             .map(|cluster| cluster.state().facts.clone())
     }
 
+    /// The node a guest is on, ours or not, as the last look at its cluster showed it.
+    pub fn node_of(&self, name: &ClusterName, guest: crate::Vmid) -> Option<crate::NodeName> {
+        let view = self.cluster(name)?.view()?;
+        view.guests.get(&guest).map(|row| row.node.clone())
+    }
+
     /// What is known about a cluster, and every change of it.
     pub fn watch(
         &self,

@@ -37,7 +37,11 @@ use super::common::{ConditionList, LocalRef};
     )
 )]
 #[serde(rename_all = "camelCase")]
-#[x_kube(validation = Rule::new("has(self.source) != has(self.tag)").message("give source (a template's name or VMID, a URL, or storage:iso/file.iso) or tag, exactly one"))]
+#[x_kube(
+    validation = Rule::new("has(self.source) != has(self.tag)").message("give source (a template's name or VMID, a URL, or storage:iso/file.iso) or tag, exactly one"),
+    validation = Rule::new("!has(self.checksum) || (has(self.source) && string(self.source).startsWith('http'))").message("checksum is compared when a URL is downloaded; give a URL as source, or remove it"),
+    validation = Rule::new("!has(self.storage) || (has(self.source) && string(self.source).startsWith('http'))").message("storage says where the template of a URL is kept; give a URL as source, or remove it")
+)]
 pub struct VMImageSpec {
     /// A template's name or VMID (`ubuntu-22-template`, `9000`), a disk image's URL (`https://…`), or an
     /// ISO on a PVE storage (`local:iso/debian-12.iso`). Templates are found on whatever node they are.
@@ -54,7 +58,8 @@ pub struct VMImageSpec {
     #[schemars(length(min = 1, max = 100))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub storage: Option<String>,
-    /// Prepare a URL image on this Provider now, instead of when a machine first needs it.
+    /// Prepare a URL image (or look for a template) on this Provider now, instead of when a machine first
+    /// needs it. It is then kept there while the VMImage exists.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub provider_ref: Option<LocalRef>,
     /// Clone linked (default) or full where machines do not say. Linked clones need a template on a

@@ -44,6 +44,11 @@ fn record(status: &ContainerStatus) -> GuestRecord {
     kept.unwrap_or_default()
 }
 
+/// The cluster a container's guest was put on.
+pub(crate) fn recorded_cluster(status: &ContainerStatus) -> Option<fleet::ClusterName> {
+    record(status).identity.map(|identity| identity.cluster)
+}
+
 pub(crate) async fn reconcile(
     container: Arc<Container>,
     context: Arc<Context>,

@@ -1,9 +1,8 @@
 //! Everything a machine refers to, found and put together.
 
-use std::sync::Arc;
-
 use api::vm::{
-    ImageSource, UserData, VMImage, VirtualMachine, VirtualMachineSpec, VirtualMachineStatus,
+    ImageSource, Provider, UserData, VMClass, VMImage, VirtualMachine, VirtualMachineSpec,
+    VirtualMachineStatus,
 };
 use fleet::{
     ClusterName, GuestIntent,
@@ -14,6 +13,7 @@ use kube::ResourceExt as _;
 
 use super::{
     super::{
+        image,
         refs::{self, Lookup, Missing},
         translate::{self, InitParts, MachineParts},
     },
@@ -49,7 +49,12 @@ pub(super) async fn intent(
         })?),
     };
     let made = record.stage >= Stage::Made;
-    let source = source(context, &place, spec, &cluster, made)?;
+    let home = Home {
+        cluster: &cluster,
+        provider: &provider,
+        class: class.as_deref(),
+    };
+    let source = source(context, &place, spec, &home, made)?;
     let defaults = provider.spec.defaults.clone().unwrap_or_default();
     let parts = match init_parts(context, &place, spec).await {
         // First-boot data has been read by then; a Secret that was cleaned up since is no loss.
@@ -76,12 +81,19 @@ pub(super) async fn intent(
     })?)
 }
 
+/// Where a machine is made, and of what size: what its origin may depend on.
+struct Home<'a> {
+    cluster: &'a ClusterName,
+    provider: &'a Provider,
+    class: Option<&'a VMClass>,
+}
+
 /// What the machine is made from.
 fn source(
     context: &Context,
     place: &str,
     spec: &VirtualMachineSpec,
-    cluster: &ClusterName,
+    home: &Home<'_>,
     made: bool,
 ) -> Result<Source, Missing> {
     let mode = |choice: Option<bool>| {
@@ -92,7 +104,7 @@ fn source(
         }
     };
     if let Some(from) = &spec.clone_from {
-        let copy = clone_source(context, place, from, cluster);
+        let copy = clone_source(context, place, from, home.cluster);
         return match copy {
             Ok((from, snapshot)) => Ok(Source::Template {
                 from,
@@ -135,18 +147,15 @@ fn source(
             ))
         };
     };
-    image_source(
-        &found,
-        mode(spec.linked_clone.or(found.spec.linked_clone)),
-        cluster,
-        made,
-    )
+    let mode = mode(spec.linked_clone.or(found.spec.linked_clone));
+    image_source(&found, mode, spec, home, made)
 }
 
 fn image_source(
-    image: &Arc<VMImage>,
+    image: &VMImage,
     mode: CloneMode,
-    cluster: &ClusterName,
+    spec: &VirtualMachineSpec,
+    home: &Home<'_>,
     made: bool,
 ) -> Result<Source, Missing> {
     let template = |from| {
@@ -177,8 +186,10 @@ fn image_source(
         }),
         Some(ImageSource::Url(_)) => {
             let templates = image.status.iter().flat_map(|status| &status.templates);
+            let wanted = image::wanted_storage(image, spec, home.class, home.provider);
             let ready: Vec<_> = templates
-                .filter(|replica| replica.provider == cluster.as_str())
+                .filter(|replica| replica.provider == home.cluster.as_str())
+                .filter(|replica| wanted.is_none() || replica.storage.as_ref() == wanted)
                 .filter_map(|replica| fleet::Vmid::new(replica.vmid?).ok())
                 .collect();
             if !ready.is_empty() {
@@ -186,15 +197,36 @@ fn image_source(
             } else if made {
                 Ok(forgotten(&image.name_any()))
             } else {
-                Err(Missing::new(
-                    "ImagePreparing",
-                    format!(
-                        "VMImage {:?} is being made a template; its status says how far it is",
-                        image.name_any()
-                    ),
-                ))
+                Err(preparing(image))
             }
         }
+    }
+}
+
+/// Why an image that comes from the web is not there yet.
+fn preparing(image: &VMImage) -> Missing {
+    let name = image.name_any();
+    let status = image.status.clone().unwrap_or_default();
+    let ready = api::vm::condition(&status.conditions, "Ready");
+    match ready {
+        Some(ready) if status.phase.as_deref() == Some("Failed") => Missing::new(
+            "ImageFailed",
+            format!(
+                "VMImage {name:?} cannot be made a template: {}",
+                ready.message
+            ),
+        ),
+        Some(ready) if ready.status == "False" && ready.reason != "NotNeeded" => Missing::new(
+            "ImagePreparing",
+            format!(
+                "VMImage {name:?} is being made a template: {}",
+                ready.message
+            ),
+        ),
+        _ => Missing::new(
+            "ImagePreparing",
+            format!("VMImage {name:?} is about to be made a template"),
+        ),
     }
 }
 

@@ -4,7 +4,7 @@ use api::vm::{Bytes, NodeInfo, Provider, ProviderStatus};
 use fleet::{ClusterFacts, ClusterName};
 use kube::ResourceExt as _;
 
-use super::super::{machine, refs::Missing};
+use super::super::{container, image, machine, refs::Missing};
 use crate::{
     conditions::{Conditions, Truth},
     context::{Context, namespace},
@@ -136,30 +136,53 @@ pub(super) fn known(
         version: facts.version.clone().or_else(|| before.version.clone()),
         node_count: i32::try_from(nodes.len()).ok(),
         nodes,
-        connected_vms: i32::try_from(users(context, name).len()).ok(),
+        connected_vms: i32::try_from(guests(context, name)).ok(),
         missing_privileges: facts.missing_privileges.clone(),
     }
 }
 
-/// The objects whose guests are on this cluster.
+/// The objects that have something on this cluster: machines, containers, images.
 pub(super) fn users(context: &Context, name: &ClusterName) -> Vec<String> {
-    let on_it = |status: Option<&api::vm::VirtualMachineStatus>| {
-        status.and_then(machine::recorded_cluster).as_ref() == Some(name)
-    };
-    let machines = context
-        .stores
-        .machines
-        .state_filter(|machine| on_it(machine.status.as_ref()));
+    let stores = &context.stores;
+    let called = |kind: &str, place: String, name: String| format!("{kind} {place}/{name}");
+    let machines = stores.machines.state_filter(|vm| {
+        let cluster = vm.status.as_ref().and_then(machine::recorded_cluster);
+        cluster.as_ref() == Some(name)
+    });
+    let containers = stores.containers.state_filter(|container| {
+        let cluster = container
+            .status
+            .as_ref()
+            .and_then(container::recorded_cluster);
+        cluster.as_ref() == Some(name)
+    });
+    let images = stores.images.state_filter(|image| {
+        let status = image.status.as_ref();
+        status.is_some_and(|status| image::clusters(status).contains(name))
+    });
     let mut users: Vec<String> = machines
         .iter()
-        .map(|machine| {
-            format!(
-                "VirtualMachine {}/{}",
-                namespace(&**machine),
-                machine.name_any()
-            )
-        })
+        .map(|vm| called("VirtualMachine", namespace(&**vm), vm.name_any()))
+        .chain(
+            containers
+                .iter()
+                .map(|c| called("Container", namespace(&**c), c.name_any())),
+        )
+        .chain(
+            images
+                .iter()
+                .map(|i| called("VMImage", namespace(&**i), i.name_any())),
+        )
         .collect();
     users.sort();
     users
+}
+
+/// How many guests of ours are on this cluster.
+fn guests(context: &Context, name: &ClusterName) -> usize {
+    let users = users(context, name);
+    users
+        .iter()
+        .filter(|user| !user.starts_with("VMImage "))
+        .count()
 }

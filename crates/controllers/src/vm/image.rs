@@ -1,0 +1,379 @@
+//! `VMImage`: what machines are made from, there before they need it.
+//!
+//! An image that is a template on PVE is only looked for: its status says where it was found. An image with a URL is
+//! fetched by PVE itself and made a template, once for each cluster and storage that some machine (or `spec.providerRef`) asks
+//! for; two images of the same digest share their templates. A template that no machine asks for any more goes after an hour,
+//! and all of them go with the image.
+
+mod need;
+mod report;
+
+use std::{sync::Arc, time::Duration};
+
+use api::vm::{ChecksumAlgorithm, FleetRecord, ImageSource, Provider, VMImage, VMImageStatus};
+use fleet::{
+    ClusterName, ImageProgress, ImageRecord, NodeName, Outcome, StorageId,
+    intent::{Checksum, ChecksumKind, ImageIntent},
+};
+use jiff::{SignedDuration, Timestamp};
+use kube::{ResourceExt as _, runtime::controller::Action};
+use serde::{Deserialize, Serialize};
+
+pub(crate) use self::need::wanted_storage;
+use self::need::{Need, needs};
+use super::{refs::Missing, translate};
+use crate::{
+    context::{Context, Error, FINALIZER, namespace, owner},
+    kinds::Watches,
+};
+
+/// How long a template is kept that no machine asks for.
+const KEPT_UNUSED: SignedDuration = SignedDuration::from_hours(1);
+
+/// How often an image is looked at again. What is known is in memory, so looking costs no request.
+const AGAIN: Duration = Duration::from_secs(30);
+
+/// What must not be forgotten about an image: where it was asked for, and how far each template is.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Record {
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    targets: Vec<Target>,
+}
+
+/// One place an image is kept.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Target {
+    cluster: ClusterName,
+    /// The storage that was asked for; `None` left the choice to us.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    asked: Option<StorageId>,
+    /// The storage it is on.
+    storage: StorageId,
+    #[serde(default)]
+    record: ImageRecord,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    unused_since: Option<Timestamp>,
+}
+
+impl Target {
+    fn answers(&self, need: &Need) -> bool {
+        self.cluster == need.cluster && self.asked == need.storage
+    }
+}
+
+fn record(status: &VMImageStatus) -> Record {
+    let kept = status
+        .record
+        .clone()
+        .and_then(|record| serde_json::from_value(record.0).ok());
+    kept.unwrap_or_default()
+}
+
+/// The clusters that still have something of an image.
+pub(crate) fn clusters(status: &VMImageStatus) -> Vec<ClusterName> {
+    let targets = record(status).targets.into_iter();
+    targets.map(|target| target.cluster).collect()
+}
+
+/// An image is looked at when a machine that names it, or a Provider, comes, goes or changes.
+pub(crate) fn wire(watches: &mut Watches, context: &Arc<Context>) {
+    let (looked, changes) = (context.clone(), crate::hub::SpecChanges::new());
+    watches.machines.subscribe(move |machine| {
+        if let Some(image) = &machine.spec.image_ref
+            && changes.is_new(machine)
+        {
+            let image = kube::runtime::reflector::ObjectRef::new(&image.name);
+            looked.queues.images.push(image.within(&namespace(machine)));
+        }
+    });
+    let (looked, changes) = (context.clone(), crate::hub::SpecChanges::new());
+    watches.providers.subscribe(move |provider| {
+        if changes.is_new(provider) {
+            for image in looked.stores.images.state() {
+                looked.queues.images.push_object(&image);
+            }
+        }
+    });
+}
+
+pub(crate) async fn reconcile(image: Arc<VMImage>, context: Arc<Context>) -> Result<Action, Error> {
+    let uid = image.uid().unwrap_or_default();
+    let before: VMImageStatus = context.statuses.newest(&uid, image.status.as_ref());
+    if context.statuses.is_behind(&uid) {
+        // What could not be written last time goes first: nothing is done on an unstored record.
+        write(&context, &image, &before).await?;
+    }
+    if image.metadata.deletion_timestamp.is_some() {
+        return leave(&image, &context, before).await;
+    }
+    let needs = match needs(&context, &image) {
+        Ok(needs) => needs,
+        Err(missing) => {
+            let status = report::unresolved(&context, &image, &before, &missing);
+            write(&context, &image, &status).await?;
+            return Ok(Action::requeue(Duration::from_mins(1)));
+        }
+    };
+    let Some(ImageSource::Url(url)) = &image.spec.source else {
+        let status = report::found(&context, &image, &before, &needs);
+        write(&context, &image, &status).await?;
+        return Ok(Action::requeue(AGAIN));
+    };
+    context.hold(&*image).await?;
+    let mut work = Work {
+        context: &context,
+        image: &image,
+        url,
+        kept: record(&before),
+        status: before,
+        said: Vec::new(),
+    };
+    work.keep(&needs).await
+}
+
+/// One pass over the places of an image with a URL.
+struct Work<'a> {
+    context: &'a Context,
+    image: &'a VMImage,
+    url: &'a str,
+    kept: Record,
+    status: VMImageStatus,
+    /// Where each place has come to in this pass.
+    said: Vec<report::Said>,
+}
+
+impl Work<'_> {
+    async fn keep(&mut self, needs: &[Need]) -> Result<Action, Error> {
+        let now = self.context.clock.now();
+        for target in &mut self.kept.targets {
+            let used = needs.iter().any(|need| target.answers(need));
+            target.unused_since = if used {
+                None
+            } else {
+                Some(target.unused_since.unwrap_or(now))
+            };
+        }
+        for need in needs {
+            if self.kept.targets.iter().any(|target| target.answers(need)) {
+                continue;
+            }
+            match need.choose(self.context) {
+                Ok(storage) => self.kept.targets.push(Target {
+                    cluster: need.cluster.clone(),
+                    asked: need.storage.clone(),
+                    storage,
+                    record: ImageRecord::default(),
+                    unused_since: None,
+                }),
+                Err(missing) => self.said.push(report::Said::missing(need, &missing)),
+            }
+        }
+        let mut busy: Vec<ClusterName> = Vec::new();
+        let mut at = 0;
+        while let Some(target) = self.kept.targets.get(at).cloned() {
+            if busy.contains(&target.cluster) {
+                at += 1;
+                continue;
+            }
+            let need = needs.iter().find(|need| target.answers(need));
+            let over = target
+                .unused_since
+                .is_some_and(|since| now.duration_since(since) >= KEPT_UNUSED);
+            let outcome = match need {
+                Some(need) => self.advance(at, &need.provider, &need.nodes, false).await?,
+                None if over => match self.provider(&target.cluster) {
+                    Some(provider) => self.advance(at, &provider, &[], true).await?,
+                    // The Provider is gone, and with it the way there.
+                    None => Outcome::Gone,
+                },
+                None => Outcome::Settled,
+            };
+            if outcome == Outcome::Gone {
+                self.kept.targets.remove(at);
+                continue;
+            }
+            if matches!(outcome, Outcome::Working { .. }) {
+                busy.push(target.cluster.clone());
+            }
+            self.said
+                .push(report::Said::new(&target, need.is_some(), &outcome));
+            at += 1;
+        }
+        self.store().await?;
+        report::announce(self.context, self.image, &self.status).await;
+        Ok(Action::requeue(AGAIN))
+    }
+
+    /// Brings one place nearer to having the template, or to being without it.
+    async fn advance(
+        &mut self,
+        at: usize,
+        provider: &Provider,
+        nodes: &[NodeName],
+        away: bool,
+    ) -> Result<Outcome, Error> {
+        loop {
+            let Some(target) = self.kept.targets.get(at) else {
+                return Ok(Outcome::Gone);
+            };
+            let intent = match intent(self.image, self.url, target, provider, nodes) {
+                Ok(intent) => intent,
+                Err(missing) => {
+                    return Ok(Outcome::Failed {
+                        why: fleet::Failure::Invalid,
+                        message: missing.message,
+                    });
+                }
+            };
+            let progress: ImageProgress = if away {
+                self.context
+                    .fleet
+                    .delete_image(&intent, &target.record)
+                    .await
+            } else {
+                self.context.fleet.image(&intent, &target.record).await
+            };
+            self.context.tell(self.image, &progress.events).await;
+            report::templates(&mut self.status, &intent, &progress.facts);
+            let changed = target.record != progress.record;
+            self.kept.targets[at].record = progress.record;
+            if changed {
+                self.store().await?;
+            }
+            if progress.outcome != Outcome::Persist {
+                return Ok(progress.outcome);
+            }
+        }
+    }
+
+    fn provider(&self, cluster: &ClusterName) -> Option<Arc<Provider>> {
+        let (place, name) = cluster.as_str().split_once('/')?;
+        super::refs::find(&self.context.stores.providers, place, name)
+    }
+
+    async fn store(&mut self) -> Result<(), Error> {
+        self.status.record = serde_json::to_value(&self.kept).ok().map(FleetRecord);
+        let kept: Vec<_> = self
+            .kept
+            .targets
+            .iter()
+            .map(|target| (target.cluster.to_string(), target.storage.to_string()))
+            .collect();
+        self.status.templates.retain(|replica| {
+            kept.iter().any(|(cluster, storage)| {
+                replica.provider == *cluster && replica.storage.as_ref() == Some(storage)
+            })
+        });
+        self.status = report::progress(self.context, self.image, &self.status, &self.said);
+        write(self.context, self.image, &self.status).await
+    }
+}
+
+/// Takes all templates of an image away, and lets it go.
+async fn leave(image: &VMImage, context: &Context, status: VMImageStatus) -> Result<Action, Error> {
+    if !image.finalizers().iter().any(|f| f == FINALIZER) {
+        return Ok(Action::await_change());
+    }
+    let url = match &image.spec.source {
+        Some(ImageSource::Url(url)) => url.clone(),
+        _ => String::new(),
+    };
+    let mut work = Work {
+        context,
+        image,
+        url: &url,
+        kept: record(&status),
+        status,
+        said: Vec::new(),
+    };
+    let mut at = 0;
+    while let Some(target) = work.kept.targets.get(at).cloned() {
+        let outcome = match work.provider(&target.cluster) {
+            Some(provider) => work.advance(at, &provider, &[], true).await?,
+            None => Outcome::Gone,
+        };
+        if outcome == Outcome::Gone {
+            work.kept.targets.remove(at);
+            continue;
+        }
+        if let Outcome::Waiting { what, message, .. } = &outcome {
+            context.warn(image, what.as_str(), message).await;
+        }
+        work.said.push(report::Said::new(&target, true, &outcome));
+        at += 1;
+    }
+    if work.kept.targets.is_empty() {
+        if let Some(owner) = owner(image) {
+            context.fleet.forget(&owner);
+        }
+        context.release(image).await?;
+        return Ok(Action::await_change());
+    }
+    work.store().await?;
+    Ok(Action::requeue(AGAIN))
+}
+
+fn intent(
+    image: &VMImage,
+    url: &str,
+    target: &Target,
+    provider: &Provider,
+    nodes: &[NodeName],
+) -> Result<ImageIntent, Missing> {
+    let checksum = image.spec.checksum.as_ref().map(|sum| Checksum {
+        kind: match sum.algorithm {
+            ChecksumAlgorithm::Sha256 => ChecksumKind::Sha256,
+            ChecksumAlgorithm::Sha512 => ChecksumKind::Sha512,
+        },
+        hex: sum.value.clone(),
+    });
+    let defaults = provider.spec.defaults.as_ref();
+    let import = defaults.and_then(|defaults| defaults.import_storage.as_deref());
+    let import =
+        import.map(|name| translate::storage("Provider spec.defaults.importStorage", name));
+    Ok(ImageIntent {
+        owner: owner(image).ok_or_else(|| Missing::new("InvalidSpec", "the object has no UID"))?,
+        cluster: target.cluster.clone(),
+        name: image.name_any(),
+        url: url.to_owned(),
+        checksum,
+        compression: compression(url),
+        storage: target.storage.clone(),
+        download_storage: import.transpose()?,
+        nodes: nodes.to_vec(),
+        vmids: translate::vmids(provider)?,
+        uefi: false,
+        tags: Vec::new(),
+    })
+}
+
+/// The compression that an address ends in, as PVE calls it.
+fn compression(url: &str) -> Option<String> {
+    let path = url.split(['?', '#']).next().unwrap_or_default();
+    let ending = path.rsplit_once('.')?.1.to_lowercase();
+    ["gz", "lzo", "zst"]
+        .contains(&ending.as_str())
+        .then_some(ending)
+}
+
+async fn write(context: &Context, image: &VMImage, status: &VMImageStatus) -> Result<(), Error> {
+    context
+        .statuses
+        .write(&context.client, image, image.status.as_ref(), status)
+        .await?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_ending_of_an_address_says_how_it_is_compressed() {
+        assert_eq!(compression("https://x/a.raw.gz?b=c"), Some("gz".into()));
+        assert_eq!(compression("https://x/a.qcow2"), None);
+        assert_eq!(compression("https://x/a"), None);
+    }
+}

@@ -1,0 +1,246 @@
+//! Images from the web become templates where they are needed, once, and go when nobody needs them.
+
+use std::time::Duration;
+
+use api::vm::{VMImage, VirtualMachine};
+use scenarios::Bed;
+use serde_json::json;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpListener;
+
+use crate::prepared;
+
+/// SHA-256 of [`CONTENT`].
+const DIGEST: &str = "2cf9fdb9ca94af2e2b0f5a7cb38aea6ad2e4b0d6ca4e18ad13ab46e4c8ac4d0d";
+const CONTENT: &[u8] = b"QFI\xfb a small disk image";
+
+/// A web server on loopback that has one file, and counts how often it was fetched.
+async fn web() -> (String, std::sync::Arc<std::sync::atomic::AtomicU32>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/noble.img", listener.local_addr().unwrap());
+    let count = std::sync::Arc::new(std::sync::atomic::AtomicU32::new(0));
+    let counted = count.clone();
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            counted.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+            let mut request = [0; 4096];
+            let _ = stream.read(&mut request).await;
+            let head = format!(
+                "HTTP/1.1 200 OK\r\ncontent-length: {}\r\nconnection: close\r\n\r\n",
+                CONTENT.len()
+            );
+            let _ = stream.write_all(head.as_bytes()).await;
+            let _ = stream.write_all(CONTENT).await;
+        }
+    });
+    (url, count)
+}
+
+fn digest() -> String {
+    use std::fmt::Write as _;
+
+    use sha2::Digest as _;
+    let bytes = sha2::Sha256::digest(CONTENT);
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        write!(text, "{byte:02x}").unwrap();
+        text
+    })
+}
+
+fn image(name: &str, url: &str, more: &serde_json::Value) -> serde_json::Value {
+    let mut spec = json!({ "source": url, "checksum": { "value": digest() } });
+    for (key, value) in more.as_object().unwrap() {
+        spec[key] = value.clone();
+    }
+    json!({
+        "apiVersion": "infra.virtrigaud.io/v1beta1", "kind": "VMImage",
+        "metadata": { "name": name }, "spec": spec,
+    })
+}
+
+fn machine(name: &str, image: &str) -> serde_json::Value {
+    json!({
+        "apiVersion": "infra.virtrigaud.io/v1beta1", "kind": "VirtualMachine",
+        "metadata": { "name": name },
+        "spec": {
+            "classRef": { "name": "small" }, "imageRef": { "name": image },
+            "readiness": "Running", "networks": [{ "name": "lan" }],
+        },
+    })
+}
+
+async fn templates(bed: &Bed) -> Vec<u32> {
+    let guests = bed.guests().await.into_iter();
+    let made = guests.filter(|guest| guest.template && guest.key("tags").contains("oxmox-image-"));
+    made.map(|guest| guest.vmid).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn machines_of_one_image_share_the_template_made_for_the_first() {
+    let bed = prepared().await;
+    let (url, fetched) = web().await;
+    bed.try_apply(&image("noble", &url, &json!({})))
+        .await
+        .unwrap();
+    bed.until_reason::<VMImage>("noble", "Ready", "NotNeeded")
+        .await;
+    assert_eq!(templates(&bed).await, [0; 0], "nobody needs it yet");
+
+    bed.try_apply(&machine("one", "noble")).await.unwrap();
+    bed.try_apply(&machine("two", "noble")).await.unwrap();
+    bed.until_ready::<VirtualMachine>("one").await;
+    bed.until_ready::<VirtualMachine>("two").await;
+    let image: VMImage = bed.until_ready("noble").await;
+    let made = templates(&bed).await;
+    assert_eq!(made.len(), 1, "{made:?}");
+    let status = image.status.unwrap();
+    assert_eq!(status.phase.as_deref(), Some("Ready"));
+    assert_eq!(status.templates.len(), 1);
+    assert_eq!(status.templates[0].vmid, Some(made[0]));
+    assert_eq!(fetched.load(std::sync::atomic::Ordering::SeqCst), 1);
+    let template = bed
+        .guests()
+        .await
+        .into_iter()
+        .find(|g| g.vmid == made[0])
+        .unwrap();
+    assert!(
+        template.key("description").contains(&url),
+        "{}",
+        template.key("description")
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_image_of_a_known_digest_is_not_fetched_again() {
+    let bed = prepared().await;
+    let (url, fetched) = web().await;
+    let here = json!({ "providerRef": { "name": "proxmox-prod" }, "storage": "ceph" });
+    bed.try_apply(&image("noble", &url, &here)).await.unwrap();
+    bed.until_ready::<VMImage>("noble").await;
+    bed.try_apply(&image("same", &format!("{url}?mirror=2"), &here))
+        .await
+        .unwrap();
+    let same: VMImage = bed.until_ready("same").await;
+    assert_eq!(fetched.load(std::sync::atomic::Ordering::SeqCst), 1);
+    assert_eq!(templates(&bed).await.len(), 1);
+    assert_eq!(
+        same.status.unwrap().templates[0].storage.as_deref(),
+        Some("ceph")
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_wrong_digest_is_not_used_and_the_machine_says_why() {
+    let bed = prepared().await;
+    let (url, _) = web().await;
+    let wrong = json!({ "checksum": { "value": DIGEST } });
+    bed.try_apply(&image("noble", &url, &wrong)).await.unwrap();
+    bed.try_apply(&machine("one", "noble")).await.unwrap();
+    bed.sleep(Duration::from_mins(5)).await;
+    assert_eq!(templates(&bed).await, [0; 0]);
+    let image: VMImage = bed.get("noble").await;
+    let status = image.status.unwrap();
+    let ready = api::vm::condition(&status.conditions, "Ready").unwrap();
+    assert_eq!(ready.status, "False");
+    assert!(ready.message.contains("checksum"), "{}", ready.message);
+    let machine: VirtualMachine = bed.get("one").await;
+    let status = machine.status.unwrap();
+    let ready = api::vm::condition(&status.conditions, "Ready").unwrap();
+    assert!(ready.message.contains("checksum"), "{}", ready.message);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_nobody_needs_is_collected_and_a_deleted_image_leaves_nothing() {
+    let bed = prepared().await;
+    let (url, _) = web().await;
+    let foreign = bed.foreign().await;
+    bed.try_apply(&image("noble", &url, &json!({})))
+        .await
+        .unwrap();
+    bed.try_apply(&machine("one", "noble")).await.unwrap();
+    bed.until_ready::<VirtualMachine>("one").await;
+    bed.delete::<VirtualMachine>("one").await;
+    bed.sleep(Duration::from_mins(30)).await;
+    assert_eq!(
+        templates(&bed).await.len(),
+        1,
+        "it may be needed again soon"
+    );
+    bed.sleep(Duration::from_hours(1)).await;
+    assert_eq!(templates(&bed).await, [0; 0]);
+
+    bed.try_apply(&machine("two", "noble")).await.unwrap();
+    bed.until_ready::<VirtualMachine>("two").await;
+    bed.delete::<VirtualMachine>("two").await;
+    bed.delete::<VMImage>("noble").await;
+    assert_eq!(templates(&bed).await, [0; 0]);
+    assert_eq!(bed.check(&foreign).await, Vec::<String>::new());
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_image_with_linked_machines_waits_to_be_deleted() {
+    let bed = prepared().await;
+    let (url, _) = web().await;
+    bed.try_apply(&image("noble", &url, &json!({ "storage": "ceph" })))
+        .await
+        .unwrap();
+    bed.try_apply(&machine("one", "noble")).await.unwrap();
+    bed.until_ready::<VirtualMachine>("one").await;
+    bed.api::<VMImage>()
+        .delete("noble", &kube::api::DeleteParams::default())
+        .await
+        .unwrap();
+    bed.sleep(Duration::from_mins(5)).await;
+    assert_eq!(templates(&bed).await.len(), 1);
+    assert!(bed.guest("one").await.running);
+    bed.delete::<VirtualMachine>("one").await;
+    bed.until_gone::<VMImage>("noble").await;
+    assert_eq!(templates(&bed).await, [0; 0]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_template_is_found_or_said_to_be_missing() {
+    let bed = prepared().await;
+    let found: VMImage = bed.until_ready("ubuntu-22").await;
+    assert_eq!(found.status.unwrap().templates[0].vmid, Some(9000));
+    bed.apply(
+        "
+apiVersion: infra.virtrigaud.io/v1beta1
+kind: VMImage
+metadata: { name: misspelt }
+spec: { source: ubunut-22-template }
+",
+    )
+    .await;
+    bed.until_reason::<VMImage>("misspelt", "Ready", "TemplateNotFound")
+        .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_checksum_without_a_download_is_refused() {
+    let bed = prepared().await;
+    for source in [
+        json!("ubuntu-22-template"),
+        json!(9000),
+        json!("local:iso/d.iso"),
+    ] {
+        for (field, value) in [
+            ("checksum", json!({ "value": DIGEST })),
+            ("storage", json!("ceph")),
+        ] {
+            let refused = bed
+                .try_apply(&json!({
+                    "apiVersion": "infra.virtrigaud.io/v1beta1", "kind": "VMImage",
+                    "metadata": { "name": "odd" }, "spec": { "source": source, field: value },
+                }))
+                .await
+                .unwrap_err()
+                .to_string();
+            assert!(
+                refused.contains("give a URL as source, or remove it"),
+                "{refused}"
+            );
+        }
+    }
+}
