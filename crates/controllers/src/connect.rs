@@ -34,10 +34,10 @@ impl Connector {
         Self(Arc::new(connect))
     }
 
-    /// Connects over HTTPS.
-    pub fn https() -> Self {
-        Self::new(|to| {
-            let mut builder = Client::builder();
+    /// Connects over HTTPS; the calls of all clients are counted together in `metrics`.
+    pub fn https(metrics: pve::Metrics) -> Self {
+        Self::new(move |to| {
+            let mut builder = Client::builder().metrics(metrics.clone());
             for endpoint in &to.endpoints {
                 builder = builder.endpoint(endpoint);
             }

@@ -23,7 +23,7 @@ use crate::{
 
 pub(crate) use disks::{DiskWant, ROOT_CANDIDATES};
 pub(crate) use lxc::container;
-pub(crate) use validate::validate;
+pub(crate) use validate::{suits, validate};
 
 /// A field that cannot be what it is, and the way out.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

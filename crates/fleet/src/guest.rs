@@ -112,6 +112,9 @@ impl<'a> Pass<'a> {
         desired::validate(self.intent, self.cluster.options.root)
             .map_err(|invalid| failed(Failure::Invalid, invalid.to_string()))?;
         let view = self.view()?;
+        let release = self.cluster.state().release;
+        desired::suits(self.intent, release, &view)
+            .map_err(|invalid| failed(Failure::Invalid, invalid.to_string()))?;
         if let Some(identity) = &self.record.identity {
             self.cluster.track(&self.intent.owner, identity.vmid);
         }

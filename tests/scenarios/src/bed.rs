@@ -10,7 +10,7 @@ use kube::{
     Api, Client,
     api::{Patch, PatchParams},
 };
-use pve_sim::{Cluster, Latency, Simulator};
+use pve_sim::{Cluster, Latency, Simulator, WorldFile};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
@@ -25,6 +25,8 @@ pub struct Builder {
     seed: u64,
     latency: Latency,
     clusters: usize,
+    release: pve_sim::Release,
+    world: Option<WorldFile>,
 }
 
 impl Default for Builder {
@@ -33,6 +35,8 @@ impl Default for Builder {
             seed: 0,
             latency: Latency::real(),
             clusters: 1,
+            release: pve_sim::Release::default(),
+            world: None,
         }
     }
 }
@@ -59,6 +63,20 @@ impl Builder {
         self
     }
 
+    /// Which Proxmox VE it is, such as `8.4`.
+    #[must_use]
+    pub fn release(mut self, release: &str) -> Self {
+        self.release = release.parse().unwrap();
+        self
+    }
+
+    /// The installation that is simulated, as a world file.
+    #[must_use]
+    pub fn world(mut self, yaml: &str) -> Self {
+        self.world = Some(WorldFile::parse(yaml).unwrap());
+        self
+    }
+
     /// Makes the bed and starts the controllers.
     pub async fn start(self) -> Bed {
         // `RUST_LOG=controllers=debug` shows what the controllers do; another test may have asked already.
@@ -71,10 +89,14 @@ impl Builder {
         let client = Client::new(server.service(), "default");
         let simulators: Vec<Simulator> = (0..self.clusters.max(1))
             .map(|number| {
-                Simulator::builder()
+                let mut simulator = Simulator::builder()
                     .seed(self.seed.wrapping_mul(31).wrapping_add(number as u64))
-                    .latency(self.latency.clone())
-                    .build()
+                    .release(self.release)
+                    .latency(self.latency.clone());
+                if let Some(world) = &self.world {
+                    simulator = simulator.world(world.clone());
+                }
+                simulator.build()
             })
             .collect();
         let mut bed = Bed {

@@ -58,7 +58,7 @@ pub struct VMSetSpec {
     /// How a changed template reaches them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub update_strategy: Option<SetUpdateStrategy>,
-    /// Seconds a machine must be Ready to count as available.
+    /// Seconds a machine must be Ready before it counts as available and the next one is updated.
     #[serde(default)]
     #[schemars(range(min = 0, max = 3600))]
     pub min_ready_seconds: u32,
@@ -144,6 +144,9 @@ pub struct VMSetStatus {
     /// Machines that are Ready.
     #[serde(default)]
     pub ready_replicas: i32,
+    /// Machines that have been Ready for `minReadySeconds`.
+    #[serde(default)]
+    pub available_replicas: i32,
     /// Machines made from the present template.
     #[serde(default)]
     pub updated_replicas: i32,

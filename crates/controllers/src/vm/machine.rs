@@ -1,5 +1,6 @@
 //! `VirtualMachine`: one guest per object, kept as declared.
 
+mod follow;
 mod remove;
 mod report;
 mod resolve;
@@ -140,6 +141,9 @@ pub(crate) async fn reconcile(
         tracing::info!(machine = %machine.name_any(), ?outcome, "looked at");
     } else {
         tracing::debug!(machine = %machine.name_any(), ?outcome, "looked at");
+    }
+    if matches!(outcome, Outcome::Settled) && follow::follow(&context, &machine, &status).await? {
+        return Ok(Action::requeue(PATIENCE));
     }
     report::announce(&context, &machine, &status).await;
     Ok(match outcome {

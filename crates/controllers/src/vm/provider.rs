@@ -75,6 +75,15 @@ impl Connections {
             .unwrap_or_default()
     }
 
+    /// Where a person finds a guest's console on PVE's own pages.
+    pub(crate) fn console_url(&self, name: &ClusterName, node: &str, vmid: u32) -> Option<String> {
+        let settings = self.get(name)?;
+        let base = settings.connection.endpoints.first()?;
+        Some(format!(
+            "{base}/?console=kvm&novnc=1&node={node}&vmid={vmid}"
+        ))
+    }
+
     /// Whether everything about this Provider is to be logged.
     pub(crate) fn is_verbose(&self, name: &ClusterName) -> bool {
         self.get(name).is_some_and(|settings| settings.verbose)

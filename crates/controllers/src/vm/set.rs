@@ -9,9 +9,11 @@ use std::{
     collections::BTreeMap,
     hash::{DefaultHasher, Hash as _, Hasher as _},
     sync::Arc,
+    time::Duration,
 };
 
 use api::vm::{SetUpdateType, VMSet, VMSetStatus, VirtualMachine, VirtualMachineSpec, condition};
+use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::{
     Api, Resource as _, ResourceExt as _,
@@ -55,7 +57,8 @@ pub(crate) async fn reconcile(set: Arc<VMSet>, context: Arc<Context>) -> Result<
     let uid = set.uid().unwrap_or_default();
     let before: VMSetStatus = context.statuses.newest(&uid, set.status.as_ref());
     let machines = members(&set, &context);
-    let plan = match plan(&set, &machines) {
+    let now = context.clock.now();
+    let plan = match plan(&set, &machines, now) {
         Ok(plan) => plan,
         Err(invalid) => {
             context
@@ -105,7 +108,13 @@ pub(crate) async fn reconcile(set: Arc<VMSet>, context: Arc<Context>) -> Result<
         .statuses
         .write(&context.client, &*set, set.status.as_ref(), &status)
         .await?;
-    Ok(Action::await_change())
+    // One that is Ready and does not count yet will, without anything else happening.
+    let soonest = machines
+        .values()
+        .filter_map(|machine| until_available(machine, set.spec.min_ready_seconds, now))
+        .filter(|left| !left.is_zero())
+        .min();
+    Ok(soonest.map_or_else(Action::await_change, Action::requeue))
 }
 
 /// The machines of a set, by number.
@@ -132,7 +141,11 @@ struct Plan {
     delete: Vec<(String, String)>,
 }
 
-fn plan(set: &VMSet, machines: &BTreeMap<i32, Arc<VirtualMachine>>) -> Result<Plan, Invalid> {
+fn plan(
+    set: &VMSet,
+    machines: &BTreeMap<i32, Arc<VirtualMachine>>,
+    now: Timestamp,
+) -> Result<Plan, Invalid> {
     let spec = &set.spec;
     let labels = spec.template.metadata.clone().unwrap_or_default().labels;
     for (key, value) in spec.selector.match_labels.iter().flatten() {
@@ -166,7 +179,7 @@ fn plan(set: &VMSet, machines: &BTreeMap<i32, Arc<VirtualMachine>>) -> Result<Pl
         - i32::try_from(
             wanted
                 .clone()
-                .filter(|(_, machine)| is_ready(machine))
+                .filter(|(_, machine)| is_available(machine, spec.min_ready_seconds, now))
                 .count(),
         )
         .unwrap_or(i32::MAX);
@@ -180,7 +193,7 @@ fn plan(set: &VMSet, machines: &BTreeMap<i32, Arc<VirtualMachine>>) -> Result<Pl
             continue;
         }
         // One that is down anyway may be mended at any time.
-        if is_ready(machine) {
+        if is_available(machine, spec.min_ready_seconds, now) {
             if room <= 0 {
                 continue;
             }
@@ -207,6 +220,27 @@ fn is_ready(machine: &Arc<VirtualMachine>) -> bool {
     machine.metadata.deletion_timestamp.is_none()
         && current
         && ready.is_some_and(|ready| ready.status == "True")
+}
+
+/// How long until a machine counts as available; `None` while it is not Ready.
+fn until_available(
+    machine: &Arc<VirtualMachine>,
+    seconds: u32,
+    now: Timestamp,
+) -> Option<Duration> {
+    if !is_ready(machine) {
+        return None;
+    }
+    let status = machine.status.as_ref()?;
+    let since = condition(&status.conditions, "Ready")?
+        .last_transition_time
+        .0;
+    let been = Duration::try_from(now.duration_since(since)).unwrap_or_default();
+    Some(Duration::from_secs(seconds.into()).saturating_sub(been))
+}
+
+fn is_available(machine: &Arc<VirtualMachine>, seconds: u32, now: Timestamp) -> bool {
+    until_available(machine, seconds, now).is_some_and(|left| left.is_zero())
 }
 
 fn same_origin(have: &VirtualMachineSpec, want: &VirtualMachineSpec) -> bool {
@@ -291,6 +325,8 @@ fn report(
     let revision = revision(set);
     let updated = |machine: &Arc<VirtualMachine>| machine.labels().get(REVISION) == Some(&revision);
     let (replicas, ready, current) = (count(&|_| true), count(&is_ready), count(&updated));
+    let (seconds, moment) = (set.spec.min_ready_seconds, context.clock.now());
+    let available = count(&|machine| is_available(machine, seconds, moment));
     let mut now = Conditions::new(
         &before.conditions,
         context.clock.time(),
@@ -302,9 +338,11 @@ fn report(
         .update_strategy
         .as_ref()
         .and_then(|s| s.rolling_update.as_ref()?.partition);
-    let all = replicas == wanted && ready == wanted && current >= wanted - partition.unwrap_or(0);
-    let message =
-        format!("{ready} of {wanted} machines are ready, {current} from the present template");
+    let all =
+        replicas == wanted && available == wanted && current >= wanted - partition.unwrap_or(0);
+    let message = format!(
+        "{available} of {wanted} machines are available, {current} from the present template"
+    );
     match plan {
         Err(invalid) => now.set("Ready", false, "InvalidSpec", invalid.to_string()),
         Ok(_) if all => now.set("Ready", true, "Complete", message),
@@ -316,6 +354,7 @@ fn report(
         observed_generation: set.metadata.generation,
         replicas,
         ready_replicas: ready,
+        available_replicas: available,
         updated_replicas: current,
         update_revision: Some(revision.clone()),
         selector: Some(

@@ -292,6 +292,5 @@ fn backup_intent(backup: &VMBackup, target: &Target) -> Result<BackupIntent, Mis
         },
         notes: backup.spec.notes.clone().unwrap_or_default(),
         protected: false,
-        timeout: None,
     })
 }

@@ -1,7 +1,12 @@
 //! What can be refused before PVE is asked.
 
+use pve::Release;
+
 use super::Invalid;
-use crate::intent::{DiskRole, GuestIntent, Hotplug, Source};
+use crate::{
+    intent::{DiskRole, GuestIntent, Hotplug, Source},
+    view::View,
+};
 
 /// Options only `root@pam` with a password may set.
 const ROOT_ONLY_EXTRA: &[&str] = &[
@@ -88,6 +93,44 @@ pub(crate) fn validate(intent: &GuestIntent, root: bool) -> Result<(), Invalid> 
     }
     if !root {
         root_only(intent)?;
+    }
+    Ok(())
+}
+
+/// Checks an intent against the cluster it is for: what this release or that storage cannot do is refused, not left out.
+pub(crate) fn suits(
+    intent: &GuestIntent,
+    release: Option<Release>,
+    view: &View,
+) -> Result<(), Invalid> {
+    if let Some(release) = release
+        && release.major < 9
+        && intent.hardware.memory.ksm.is_some()
+    {
+        return Err(Invalid::new(
+            "memory.ksm",
+            format!(
+                "(allow-ksm) is known from Proxmox VE 9 on and this is {release}: leave it out, or upgrade"
+            ),
+        ));
+    }
+    for disk in &intent.disks {
+        let Some(storage) = disk.storage.as_ref().filter(|_| disk.thin == Some(true)) else {
+            continue;
+        };
+        let kind = view
+            .storages
+            .iter()
+            .find(|((id, _), _)| id == storage)
+            .map(|(_, row)| row.kind.as_str());
+        if let Some(kind @ ("lvm" | "iscsi" | "iscsidirect")) = kind {
+            return Err(Invalid::new(
+                format!("disks[{}].provisioning", disk.name),
+                format!(
+                    "is thin, but storage '{storage}' ({kind}) has thick volumes only: ask for thick, or choose another storage"
+                ),
+            ));
+        }
     }
     Ok(())
 }

@@ -1,7 +1,5 @@
 //! Things done to a guest that already exists: snapshots, migrations, backups.
 
-use std::time::Duration;
-
 use crate::{ClusterName, NodeName, Owner, StorageId, Vmid};
 
 /// What shall become of a snapshot.
@@ -110,6 +108,4 @@ pub struct BackupIntent {
     pub notes: String,
     /// Keep it from being pruned.
     pub protected: bool,
-    /// Give up on a backup that has not ended after this long; `None` waits for ever.
-    pub timeout: Option<Duration>,
 }

@@ -2,7 +2,7 @@
 
 use crate::{NodeName, Size};
 
-/// Wishes for the node a guest is made on.
+/// Wishes for the node a guest is made on. A guest that exists is moved on request only (`MigrationIntent`).
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Placement {
     /// Only these nodes; empty is any.
@@ -21,8 +21,6 @@ pub struct Placement {
     pub memory_percent: Option<u32>,
     /// Processors that may be promised, in percent of the node's; unlimited if `None`.
     pub cpu_percent: Option<u32>,
-    /// Move the guest when it is on a node that these wishes no longer allow.
-    pub follow: bool,
 }
 
 /// Guests to keep away from.

@@ -166,7 +166,6 @@ async fn a_backup_is_found_again_by_its_mark_and_removed() {
         compress: Compression::Zstd,
         notes: "nightly".to_owned(),
         protected: false,
-        timeout: None,
     };
     let mut record = ActionRecord::default();
     let made = drive!(bench, backup, intent, record);

@@ -3,6 +3,7 @@
 mod actions;
 mod budget;
 mod change;
+mod cloud_init;
 mod crash;
 mod create;
 mod harness;

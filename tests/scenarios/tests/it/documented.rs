@@ -93,3 +93,33 @@ async fn a_larger_class_reaches_the_guest() {
         .await;
     assert_eq!(class.spec.cpus, 8);
 }
+
+#[tokio::test(start_paused = true)]
+async fn every_example_is_accepted() {
+    let bed = scenarios::Bed::new().await;
+    let examples = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples");
+    let mut seen = std::collections::BTreeSet::new();
+    for entry in std::fs::read_dir(examples).unwrap() {
+        let path = entry.unwrap().path();
+        if path.extension().is_some_and(|ending| ending == "yaml") {
+            let text = std::fs::read_to_string(&path).unwrap();
+            for document in scenarios::documents(&text) {
+                let applied = bed.try_apply(&document).await;
+                assert!(
+                    applied.is_ok(),
+                    "{}: {}",
+                    path.display(),
+                    applied.unwrap_err()
+                );
+                seen.insert(document["kind"].as_str().unwrap().to_owned());
+            }
+        }
+    }
+    for crd in api::crds() {
+        assert!(
+            seen.contains(&crd.spec.names.kind),
+            "no example of {}",
+            crd.spec.names.kind
+        );
+    }
+}

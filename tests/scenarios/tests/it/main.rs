@@ -9,8 +9,10 @@ mod actions;
 mod budgets;
 mod cluster_api;
 mod documented;
+mod effects;
 mod failures;
 mod fields;
+mod images;
 mod simulation;
 
 use scenarios::Bed;

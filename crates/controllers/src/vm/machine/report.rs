@@ -9,7 +9,7 @@ use fleet::{
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
-use super::super::refs::Missing;
+use super::{super::refs::Missing, follow};
 use crate::{conditions::Conditions, context::Context};
 
 fn begin(context: &Context, machine: &VirtualMachine, before: &[Condition]) -> Conditions {
@@ -56,6 +56,11 @@ pub(super) fn status(
     let mut now = begin(context, machine, &before.conditions);
     let was_settled = record.stage >= Stage::Settled;
     ready(&mut now, &outcome, &facts, before);
+    if let (Outcome::Settled, Some(node)) = (&outcome, &facts.node)
+        && let Some((reason, message)) = follow::elsewhere(context, machine, node.as_str())
+    {
+        now.set("Ready", false, reason, message);
+    }
     let made = record.stage >= Stage::Made;
     match (made, &record.identity) {
         (true, Some(id)) => {
@@ -110,6 +115,12 @@ pub(super) fn status(
     };
     let known = facts.power != PowerFact::Unknown;
     let identity = record.identity.as_ref();
+    let console = identity.filter(|_| made).and_then(|identity| {
+        let node = facts.node.as_ref().unwrap_or(&identity.node);
+        context
+            .providers
+            .console_url(&identity.cluster, node.as_str(), identity.vmid.get())
+    });
     VirtualMachineStatus {
         conditions: now.done(),
         observed_generation: machine.metadata.generation,
@@ -148,7 +159,7 @@ pub(super) fn status(
         drift: facts.drift.iter().map(|drift| drift.key.clone()).collect(),
         placement: facts.placement.clone().or_else(|| before.placement.clone()),
         current_step,
-        console_url: before.console_url.clone(),
+        console_url: console.or_else(|| before.console_url.clone()),
         revert: before.revert.clone(),
         reverted_to: before.reverted_to.clone(),
         record: serde_json::to_value(&record).ok().map(FleetRecord),

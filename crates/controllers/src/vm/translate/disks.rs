@@ -20,6 +20,10 @@ pub(super) fn disks(
     // A copy stays on the storage it finds unless the class or the disk says otherwise; a new disk
     // needs a storage, so there the Provider's default counts too.
     let copied = matches!(source, Source::Template { .. } | Source::Backup { .. });
+    let restored = spec
+        .restore_from
+        .as_ref()
+        .and_then(|from| from.storage.as_ref());
     let root = spec
         .disks
         .iter()
@@ -45,6 +49,7 @@ pub(super) fn disks(
             .storage
             .as_ref()
             .or(written.storage_class.as_ref())
+            .or(restored)
             .or(base.class.as_ref());
         if !(copied && role == DiskRole::Root) {
             place = place.or(defaults.storage.as_ref());
@@ -64,17 +69,14 @@ pub(super) fn disks(
             ..drive(written)
         });
     }
-    // A class that names a storage means it for the image's disk too, listed or not.
-    let spoken = base.class.is_some() || base.provisioning.is_some();
+    // A class or a restore that names a storage means it for the copied disk too, listed or not.
+    let named = restored.or(base.class.as_ref());
+    let spoken = named.is_some() || base.provisioning.is_some();
     if disks.is_empty() && copied && spec.adopt.is_none() && spoken {
         disks.push(Disk {
             name: "root".to_owned(),
             role: DiskRole::Root,
-            storage: base
-                .class
-                .as_deref()
-                .map(|name| storage("storage.class", name))
-                .transpose()?,
+            storage: named.map(|name| storage("storage", name)).transpose()?,
             thin: base.provisioning.map(|p| p == Provisioning::Thin),
             ..Disk::default()
         });

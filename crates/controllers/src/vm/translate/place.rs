@@ -65,7 +65,6 @@ pub(crate) fn placement(
         max_guests: constraints.max_vms_per_node,
         min_free_memory: constraints.min_free_memory.map(size),
         cpu_percent: constraints.max_cpu_overcommit.map(|times| times * 100),
-        follow: node.is_some(),
         ..Placement::default()
     })
 }

@@ -1,0 +1,131 @@
+//! A machine that is pinned to a node and is on another goes there.
+//!
+//! The move is a `VMMigration` like any other, made for the machine and owned by it, so that it can be seen, waited for and
+//! survives a crash. It is cleared away once the machine is where it belongs.
+
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+
+use api::vm::{
+    LocalRef, Phase, VMMigration, VMMigrationSpec, VirtualMachine, VirtualMachineStatus, condition,
+};
+use kube::{
+    Api, Resource as _, ResourceExt as _,
+    api::{DeleteParams, ObjectMeta, PostParams},
+};
+
+use crate::context::{Context, Error, namespace};
+
+/// Sees to it that a machine is on the node its spec names. Says whether it is still elsewhere.
+pub(super) async fn follow(
+    context: &Context,
+    machine: &VirtualMachine,
+    status: &VirtualMachineStatus,
+) -> Result<bool, Error> {
+    let (Some(wanted), Some(is)) = (&machine.spec.node, &status.node) else {
+        return Ok(false);
+    };
+    let api: Api<VMMigration> = context.api_in(&namespace(machine));
+    if wanted == is {
+        for done in ours(context, machine) {
+            let phase = done.status.as_ref().and_then(|status| status.phase);
+            if phase == Some(Phase::Succeeded) {
+                match api.delete(&done.name_any(), &DeleteParams::default()).await {
+                    Err(kube::Error::Api(status)) if status.code == 404 => {}
+                    other => drop(other?),
+                }
+            }
+        }
+        return Ok(false);
+    }
+    let name = name(machine, is, wanted);
+    let known = ours(context, machine)
+        .into_iter()
+        .find(|migration| migration.name_any() == name);
+    if known.is_none() {
+        let migration = migration(machine, name.clone(), wanted);
+        match api.create(&PostParams::default(), &migration).await {
+            Err(kube::Error::Api(status)) if status.code == 409 => {}
+            Err(error) => return Err(error.into()),
+            Ok(_) => {
+                let message = format!("moving from {is} to {wanted}, as spec.node says");
+                context.normal(machine, "Moving", &message).await;
+            }
+        }
+    }
+    Ok(true)
+}
+
+/// Why a machine is not Ready although its guest is at rest: it is on another node than its spec says.
+pub(super) fn elsewhere(
+    context: &Context,
+    machine: &VirtualMachine,
+    is: &str,
+) -> Option<(&'static str, String)> {
+    let wanted = machine
+        .spec
+        .node
+        .as_deref()
+        .filter(|wanted| *wanted != is)?;
+    let name = name(machine, is, wanted);
+    let known = ours(context, machine)
+        .into_iter()
+        .find(|migration| migration.name_any() == name);
+    let why = known.as_ref().and_then(|migration| {
+        let status = migration.status.as_ref()?;
+        let ready = condition(&status.conditions, "Ready")?;
+        (status.phase == Some(Phase::Failed)).then(|| ready.message.clone())
+    });
+    Some(match why {
+        Some(why) => (
+            "MigrationFailed",
+            format!(
+                "it is on {is} and cannot be moved to {wanted}: {why}; delete VMMigration {name:?} to try again"
+            ),
+        ),
+        None => (
+            "Migrating",
+            format!("moving from {is} to {wanted} (VMMigration {name:?})"),
+        ),
+    })
+}
+
+/// The moves that were made for a machine.
+fn ours(context: &Context, machine: &VirtualMachine) -> Vec<std::sync::Arc<VMMigration>> {
+    let (place, uid) = (namespace(machine), machine.uid());
+    context.stores.migrations.state_filter(|migration| {
+        namespace(migration) == place
+            && migration
+                .owner_references()
+                .iter()
+                .any(|owner| Some(&owner.uid) == uid.as_ref())
+    })
+}
+
+/// One name for one way, however often it is asked for.
+fn name(machine: &VirtualMachine, from: &str, to: &str) -> String {
+    let mut hasher = DefaultHasher::new();
+    (machine.metadata.generation, from, to).hash(&mut hasher);
+    let mut base = machine.name_any();
+    base.truncate(50);
+    format!("{base}-{:08x}", hasher.finish() & 0xffff_ffff)
+}
+
+fn migration(machine: &VirtualMachine, name: String, to: &str) -> VMMigration {
+    VMMigration {
+        metadata: ObjectMeta {
+            name: Some(name),
+            namespace: machine.namespace(),
+            owner_references: machine.controller_owner_ref(&()).map(|owner| vec![owner]),
+            ..ObjectMeta::default()
+        },
+        spec: VMMigrationSpec {
+            vm_ref: LocalRef {
+                name: machine.name_any(),
+            },
+            target_node: Some(to.to_owned()),
+            with_local_disks: true,
+            target_storage: None,
+        },
+        status: None,
+    }
+}

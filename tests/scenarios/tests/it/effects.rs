@@ -1,0 +1,201 @@
+//! Fields that are easily accepted without doing anything.
+
+use std::time::Duration;
+
+use api::vm::{VMBackup, VMMigration, VMRestore, VMSet, VirtualMachine};
+use scenarios::Bed;
+use serde_json::json;
+
+use crate::{manifest, prepare, prepared};
+
+#[tokio::test(start_paused = true)]
+async fn a_machine_follows_the_node_its_spec_names() {
+    let bed = prepared().await;
+    bed.apply(manifest!("machine")).await;
+    bed.until_ready::<VirtualMachine>("web-server").await;
+    let before = bed.guest("web-server").await;
+    let target = bed
+        .pve()
+        .nodes()
+        .into_iter()
+        .find(|node| *node != before.node)
+        .unwrap();
+    bed.change::<VirtualMachine>("web-server", json!({ "node": target }))
+        .await;
+    bed.until_reason::<VirtualMachine>("web-server", "Ready", "Migrating")
+        .await;
+    bed.until_ready::<VirtualMachine>("web-server").await;
+    let after = bed.guest("web-server").await;
+    assert_eq!((after.node, after.vmid), (target, before.vmid));
+    assert!(after.running);
+    bed.sleep(Duration::from_mins(2)).await;
+    assert_eq!(
+        bed.names::<VMMigration>().await,
+        Vec::<String>::new(),
+        "the move is cleared away"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_move_that_cannot_be_is_said_by_the_machine() {
+    let bed = prepared().await;
+    bed.apply(manifest!("machine")).await;
+    bed.until_ready::<VirtualMachine>("web-server").await;
+    let before = bed.guest("web-server").await;
+    bed.change::<VirtualMachine>("web-server", json!({ "node": "nowhere" }))
+        .await;
+    bed.sleep(Duration::from_mins(5)).await;
+    let machine: VirtualMachine = bed.get("web-server").await;
+    let status = machine.status.unwrap();
+    let ready = api::vm::condition(&status.conditions, "Ready").unwrap();
+    assert_eq!(ready.status, "False");
+    assert!(ready.message.contains("nowhere"), "{}", ready.message);
+    assert_eq!(bed.guest("web-server").await, before);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_restored_machine_is_on_the_storage_asked_for() {
+    let bed = prepared().await;
+    bed.apply(manifest!("machine")).await;
+    bed.until_ready::<VirtualMachine>("web-server").await;
+    bed.apply(
+        "
+apiVersion: infra.virtrigaud.io/v1beta1
+kind: VMBackup
+metadata: { name: nightly }
+spec: { vmRef: { name: web-server }, storage: nfs }
+",
+    )
+    .await;
+    bed.until_ready::<VMBackup>("nightly").await;
+    let before = bed.guest("web-server").await;
+    assert!(
+        before.key("scsi0").starts_with("ceph:"),
+        "{}",
+        before.key("scsi0")
+    );
+    bed.apply(
+        "
+apiVersion: infra.virtrigaud.io/v1beta1
+kind: VMRestore
+metadata: { name: again }
+spec: { backupRef: { name: nightly }, targetName: web-restored, storage: local-lvm }
+",
+    )
+    .await;
+    bed.until_ready::<VMRestore>("again").await;
+    let restored = bed.guest("web-restored").await;
+    assert!(
+        restored.key("scsi0").starts_with("local-lvm:"),
+        "{}",
+        restored.key("scsi0")
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_set_waits_until_a_machine_has_been_ready_long_enough() {
+    let bed = prepared().await;
+    bed.apply(
+        "
+apiVersion: infra.virtrigaud.io/v1beta1
+kind: VMSet
+metadata: { name: web }
+spec:
+  replicas: 1
+  minReadySeconds: 600
+  selector: { matchLabels: { app: web } }
+  template:
+    metadata: { labels: { app: web } }
+    spec:
+      classRef: { name: small }
+      imageRef: { name: ubuntu-22 }
+",
+    )
+    .await;
+    bed.until_ready::<VirtualMachine>("web-0").await;
+    bed.sleep(Duration::from_mins(5)).await;
+    let set: VMSet = bed.get("web").await;
+    let status = set.status.unwrap();
+    assert_eq!((status.ready_replicas, status.available_replicas), (1, 0));
+    let set: VMSet = bed.until_ready("web").await;
+    assert_eq!(set.status.unwrap().available_replicas, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_machine_says_where_its_console_is() {
+    let bed = prepared().await;
+    bed.apply(manifest!("machine")).await;
+    let machine: VirtualMachine = bed.until_ready("web-server").await;
+    let status = machine.status.unwrap();
+    let (node, vmid) = (status.node.unwrap(), status.vmid.unwrap());
+    let url = format!("https://pve.example.com:8006/?console=kvm&novnc=1&node={node}&vmid={vmid}");
+    assert_eq!(status.console_url, Some(url));
+}
+
+async fn refusal(bed: &Bed, spec: serde_json::Value) -> String {
+    let mut machine = scenarios::documents(manifest!("machine")).remove(0);
+    for (key, value) in spec.as_object().unwrap() {
+        machine["spec"][key] = value.clone();
+    }
+    bed.try_apply(&machine).await.unwrap();
+    let machine: VirtualMachine = bed
+        .until("web-server", "refused", |vm: &VirtualMachine| {
+            let status = vm.status.as_ref();
+            status.is_some_and(|status| status.phase == Some(api::vm::Phase::Failed))
+        })
+        .await;
+    let status = machine.status.unwrap();
+    let ready = api::vm::condition(&status.conditions, "Ready").unwrap();
+    ready.message.clone()
+}
+
+#[tokio::test(start_paused = true)]
+async fn merged_pages_are_refused_where_pve_does_not_know_them() {
+    let bed = Bed::builder().release("8.4").start().await;
+    prepare(&bed).await;
+    let hardware = json!({ "hardware": { "memory": { "mergePages": true } } });
+    let refused = refusal(&bed, hardware).await;
+    assert!(
+        refused.contains("from Proxmox VE 9 on") && refused.contains("leave it out"),
+        "{refused}"
+    );
+
+    let newer = prepared().await;
+    let mut machine = scenarios::documents(manifest!("machine")).remove(0);
+    machine["spec"]["hardware"] = json!({ "memory": { "mergePages": false } });
+    newer.try_apply(&machine).await.unwrap();
+    newer.until_ready::<VirtualMachine>("web-server").await;
+    assert_eq!(newer.guest("web-server").await.key("allow-ksm"), "0");
+}
+
+#[tokio::test(start_paused = true)]
+async fn thin_disks_are_refused_on_storage_that_has_only_thick_ones() {
+    let bed = Bed::builder()
+        .world(
+            "
+clusters:
+  - name: pve
+    storages:
+      - { id: local, type: dir, content: [iso, import, snippets, backup], capacity-gib: 100 }
+      - { id: san, type: lvm, content: [images], capacity-gib: 1000, shared: true, options: { vgname: san } }
+    guests:
+      - { vmid: 9000, node: pve1, storage: san, disk-gib: 4, template: true, options: { name: ubuntu-22-template } }
+",
+        )
+        .start()
+        .await;
+    bed.apply(include_str!("manifests/secret-root.yaml")).await;
+    for text in [
+        manifest!("provider-token"),
+        manifest!("image"),
+        manifest!("class-small"),
+    ] {
+        bed.apply(text).await;
+    }
+    let disks = json!({ "disks": [{ "name": "data", "size": "1Gi", "storage": "san", "provisioning": "thin" }] });
+    let refused = refusal(&bed, disks).await;
+    assert!(
+        refused.contains("thick volumes only") && refused.contains("san"),
+        "{refused}"
+    );
+}
