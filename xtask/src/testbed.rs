@@ -4,6 +4,7 @@
 //! what turns them into programs. Each is built beside its final place and then renamed there, under a
 //! lock, so that two checkouts may ask at the same time and an interrupted build leaves nothing behind.
 
+mod debian;
 mod go;
 
 use std::fs::{self, File};
@@ -73,6 +74,10 @@ pub(crate) fn build(args: &Args) -> Result<PathBuf> {
             }
             link(&path, &bin.join(component.manifests_link()))?;
         }
+    }
+    if args.only.is_empty() {
+        let program = debian::cloud_init(&cache)?;
+        link(&program, &bin.join("cloud-init-python"))?;
     }
     Ok(bin)
 }

@@ -148,6 +148,7 @@ impl Operator {
         let stop = CancellationToken::new();
         let mut registry = Registry::default();
         let metrics = controllers::Metrics::register(&mut registry);
+        let connector = controllers::Connector::https(pve::Metrics::register(&mut registry));
         let leader: Gauge<i64, std::sync::atomic::AtomicI64> = Gauge::default();
         registry.register("oxmox_leader", "Whether this replica acts", leader.clone());
         let ready = Ready::default();
@@ -155,6 +156,10 @@ impl Operator {
         let listener = tokio::net::TcpListener::bind(self.listen)
             .await
             .with_context(|| format!("cannot listen on {}", self.listen))?;
+        output::say(format_args!(
+            "health and metrics  http://{}",
+            listener.local_addr().unwrap_or(self.listen)
+        ));
         let web = tokio::spawn(
             axum::serve(listener, routes(Arc::new(registry), ready.clone()))
                 .with_graceful_shutdown(stop.clone().cancelled_owned())
@@ -174,6 +179,7 @@ impl Operator {
             capi_credentials: self.proxmox.credentials()?,
             namespace: self.namespace.clone(),
             watch_filter: self.watch_filter.clone(),
+            connector,
             ..Options::default()
         };
         if self.no_leader_election {

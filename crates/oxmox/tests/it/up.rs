@@ -1,0 +1,96 @@
+//! `oxmox up`: the first minute, and coming back.
+
+use std::path::Path;
+use std::time::Duration;
+
+use testbed::{Kubectl, assets_or_skip};
+
+use crate::harness::{Running, Sim};
+
+#[tokio::test]
+async fn the_demo_brings_its_machines_up_and_ends_well() {
+    let mut demo = Running::start(&["up", "--demo", "--until-ready"], &[]);
+    let status = demo.end().await;
+    let said = demo.said();
+    assert!(status.success(), "{said}");
+    assert!(said.contains("3 machines ready after"), "{said}");
+    for name in ["db-1", "web-1", "web-2"] {
+        let row = said
+            .lines()
+            .find(|line| line.trim_start().starts_with(name) && line.contains("Running"));
+        assert!(row.is_some(), "{name} has no row in\n{said}");
+    }
+}
+
+#[tokio::test]
+async fn a_real_pve_is_looked_after_across_restarts() {
+    let Some(assets) = assets_or_skip("up", &["kubectl"]) else {
+        return;
+    };
+    let sim = Sim::start().await;
+    let data = tempfile::tempdir().unwrap();
+    let args = [
+        "up",
+        "--pve",
+        &sim.url,
+        "--token",
+        "virtrigaud@pve!vrtg-token=11111111-2222-3333-4444-555555555555",
+        "--fingerprint",
+        &sim.fingerprint,
+        "--data-dir",
+        data.path().to_str().unwrap(),
+    ];
+    let mut first = Running::start(&args, &[]);
+    first.says("Try next").await;
+    let kubeconfig = data.path().join("kubeconfig");
+    let kubectl = Kubectl::new(&assets, &kubeconfig).unwrap();
+    let run = async |args: &[&str], input: &str| kubectl.run(args, input).await.unwrap().success();
+    run(
+        &[
+            "wait",
+            "--for=condition=Ready",
+            "provider/default",
+            "--timeout=60s",
+        ],
+        "",
+    )
+    .await;
+    for name in ["class-small", "image"] {
+        run(&["apply", "-f", "-"], &sim.manifest(name)).await;
+    }
+    let machine = sim.manifest("machine").replace("proxmox-prod", "default");
+    run(&["apply", "-f", "-"], &machine).await;
+    run(
+        &[
+            "wait",
+            "--for=condition=Ready",
+            "vm/web-server",
+            "--timeout=150s",
+        ],
+        "",
+    )
+    .await;
+    let uid = run(
+        &["get", "vm", "web-server", "-o", "jsonpath={.metadata.uid}"],
+        "",
+    )
+    .await;
+    first.signal("INT").await;
+    assert!(first.end().await.success(), "{}", first.said());
+    assert_eq!(sim.guests().await, ["web-server"], "machines outlive us");
+
+    // What was made before is known again, and nothing is made twice.
+    let mut second = Running::start(&args, &[]);
+    second.says("Try next").await;
+    let again = Kubectl::new(&assets, &kubeconfig).unwrap();
+    let shown = ["get", "vm", "web-server", "-o", "jsonpath={.metadata.uid}"];
+    assert_eq!(again.run(&shown, "").await.unwrap().success(), uid);
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    assert_eq!(sim.guests().await, ["web-server"]);
+    let gone = ["delete", "vm", "web-server", "--timeout=150s"];
+    again.run(&gone, "").await.unwrap().success();
+    assert_eq!(sim.guests().await, Vec::<String>::new());
+    second.signal("TERM").await;
+    assert!(second.end().await.success(), "{}", second.said());
+    assert!(Path::new(&kubeconfig).exists());
+}
