@@ -1,6 +1,6 @@
 //! Objects as users write and read them.
 
-use std::time::Duration;
+use std::{collections::BTreeMap, sync::LazyLock, time::Duration};
 
 use api::vm::condition;
 use k8s_openapi::{api::core::v1::Event, apimachinery::pkg::apis::meta::v1::Condition};
@@ -19,6 +19,15 @@ pub type Document = Value;
 
 /// How long scenarios wait for something that must happen; virtual time, so it may be long.
 const PATIENCE: Duration = Duration::from_mins(30);
+
+/// The plurals of our kinds; rendering the definitions takes longer than most scenarios.
+fn plurals() -> &'static BTreeMap<String, String> {
+    static PLURALS: LazyLock<BTreeMap<String, String>> = LazyLock::new(|| {
+        let names = api::crds().into_iter().map(|crd| crd.spec.names);
+        names.map(|names| (names.kind, names.plural)).collect()
+    });
+    &PLURALS
+}
 
 /// The documents of a YAML text, with YAML 1.1's booleans as kubectl has them.
 pub fn documents(text: &str) -> Vec<Document> {
@@ -52,11 +61,8 @@ impl Bed {
         let kind = document["kind"].as_str().unwrap();
         let (group, version) = version.split_once('/').unwrap_or(("", version));
         let mut resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind));
-        if let Some(crd) = api::crds()
-            .into_iter()
-            .find(|crd| crd.spec.names.kind == kind)
-        {
-            resource.plural = crd.spec.names.plural;
+        if let Some(plural) = plurals().get(kind) {
+            resource.plural.clone_from(plural);
         }
         let api: Api<DynamicObject> =
             Api::namespaced_with(self.client.clone(), "default", &resource);

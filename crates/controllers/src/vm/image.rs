@@ -201,9 +201,15 @@ impl Work<'_> {
                 .push(report::Said::new(&target, need.is_some(), &outcome));
             at += 1;
         }
-        self.store().await?;
+        self.finish().await?;
         report::announce(self.context, self.image, &self.status).await;
         Ok(Action::requeue(AGAIN))
+    }
+
+    /// Stores where everything has come to.
+    async fn finish(&mut self) -> Result<(), Error> {
+        self.status = report::progress(self.context, self.image, &self.status, &self.said);
+        self.store().await
     }
 
     /// Brings one place nearer to having the template, or to being without it.
@@ -253,6 +259,7 @@ impl Work<'_> {
         super::refs::find(&self.context.stores.providers, place, name)
     }
 
+    /// Stores the record and the templates; what was said of them before still holds meanwhile.
     async fn store(&mut self) -> Result<(), Error> {
         self.status.record = serde_json::to_value(&self.kept).ok().map(FleetRecord);
         let kept: Vec<_> = self
@@ -266,7 +273,6 @@ impl Work<'_> {
                 replica.provider == *cluster && replica.storage.as_ref() == Some(storage)
             })
         });
-        self.status = report::progress(self.context, self.image, &self.status, &self.said);
         write(self.context, self.image, &self.status).await
     }
 }
@@ -311,7 +317,7 @@ async fn leave(image: &VMImage, context: &Context, status: VMImageStatus) -> Res
         context.release(image).await?;
         return Ok(Action::await_change());
     }
-    work.store().await?;
+    work.finish().await?;
     Ok(Action::requeue(AGAIN))
 }
 

@@ -1,5 +1,7 @@
 //! What real cloud-init makes of our first-boot images.
 
+#![expect(clippy::unwrap_used, reason = "helpers of tests may fail the test")]
+
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -111,7 +111,7 @@ async fn every_variant_of_the_chart_is_valid_to_the_server() {
         let mut args = vec!["template", "oxmox"];
         let chart: &str = Box::leak(chart().into_boxed_str());
         args.push(chart);
-        args.extend(["--namespace", "default"]);
+        args.extend(["--namespace", "default", "--kube-version", "1.36.0"]);
         args.extend(
             more.iter()
                 .map(|arg| &*Box::leak((*arg).to_owned().into_boxed_str())),

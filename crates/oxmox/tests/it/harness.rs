@@ -297,7 +297,7 @@ impl Operator {
             "--listen=127.0.0.1:0",
             "--identity",
             identity,
-            "--namespace",
+            "--own-namespace",
             namespace,
             "--log-level=info",
         ];
@@ -326,6 +326,11 @@ impl Operator {
     }
 
     pub(crate) async fn until_leading(&self) {
-        eventually("it leads", || async { self.leads().await.then_some(()) }).await;
+        let leading = eventually("it leads", || async { self.leads().await.then_some(()) });
+        tokio::select! {
+            () = leading => {}
+            // Earlier than patience ends, to be able to say why.
+            () = tokio::time::sleep(PATIENCE / 2) => panic!("it does not lead:\n{}", self.running.said()),
+        }
     }
 }

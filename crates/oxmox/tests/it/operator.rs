@@ -87,7 +87,7 @@ async fn what_cannot_be_is_refused_by_the_real_server_with_the_way_out() {
 apiVersion: infra.virtrigaud.io/v1beta1
 kind: VMImage
 metadata: { name: odd }
-spec: { source: 9000, checksum: { value: 00000000000000000000000000000000 } }
+spec: { source: 9000, checksum: { value: deadbeefdeadbeefdeadbeefdeadbeef } }
 ";
     let outcome = k8s.kubectl.run(&["apply", "-f", "-"], image).await.unwrap();
     assert!(
@@ -156,8 +156,21 @@ async fn a_stopped_operator_hands_over_at_once() {
         (first.get("/readyz").await.0 == 200).then_some(())
     })
     .await;
-    let (_, metrics) = first.get("/metrics").await;
-    assert!(metrics.contains("# HELP oxmox_reconciles"), "{metrics}");
+    k8s.apply(
+        "
+apiVersion: infra.virtrigaud.io/v1beta1
+kind: VMClass
+metadata: { name: small }
+spec: { cpus: 1, memory: 1Gi }
+",
+    )
+    .await;
+    eventually("what is looked at is counted", || async {
+        let (_, metrics) = first.get("/metrics").await;
+        let counted = r#"oxmox_reconciles_total{kind="VMClass",result="success"}"#;
+        metrics.contains(counted).then_some(())
+    })
+    .await;
     let holder = [
         "get",
         "lease",

@@ -177,9 +177,10 @@ clusters:
   - name: pve
     storages:
       - { id: local, type: dir, content: [iso, import, snippets, backup], capacity-gib: 100 }
+      - { id: files, type: nfs, content: [images], capacity-gib: 100, options: { server: nas, export: /vm } }
       - { id: san, type: lvm, content: [images], capacity-gib: 1000, shared: true, options: { vgname: san } }
     guests:
-      - { vmid: 9000, node: pve1, storage: san, disk-gib: 4, template: true, options: { name: ubuntu-22-template } }
+      - { vmid: 9000, node: pve1, storage: files, disk-gib: 4, template: true, options: { name: ubuntu-22-template } }
 ",
         )
         .start()
