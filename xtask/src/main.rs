@@ -1,5 +1,6 @@
 //! The front door for people and CI: `cargo xtask …`.
 
+mod clusterctl;
 mod generate;
 mod run;
 mod testbed;
@@ -40,6 +41,10 @@ enum Command {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true)]
         arguments: Vec<String>,
     },
+    /// Writes a repository that the real clusterctl installs the Cluster API provider from.
+    ///
+    /// The last line printed is the file to name as the provider's `url` in clusterctl's configuration.
+    Clusterctl(clusterctl::Args),
     /// Builds the real Kubernetes components that the suites compare with.
     ///
     /// The last line printed is the directory of the programs.
@@ -76,6 +81,7 @@ fn main() -> Result<()> {
             cargo(&command)
         }
         Command::Gen => generate::generate(),
+        Command::Clusterctl(args) => clusterctl::write(&args),
         Command::Testbed(args) => {
             let dir = testbed::build(&args)?;
             anstream::println!("{}", dir.display());

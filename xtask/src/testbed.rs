@@ -28,6 +28,16 @@ pub(crate) struct Args {
     all: bool,
 }
 
+impl Args {
+    /// One component alone.
+    pub(crate) fn only(name: &str) -> Self {
+        Self {
+            only: vec![name.to_owned()],
+            all: false,
+        }
+    }
+}
+
 /// Builds what is missing and returns the directory that holds all programs by name.
 pub(crate) fn build(args: &Args) -> Result<PathBuf> {
     let cache = components::cache_dir();

@@ -7,3 +7,4 @@
 
 mod definitions;
 mod manifests;
+mod templates;
