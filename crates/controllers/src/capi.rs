@@ -24,8 +24,10 @@ use std::sync::Arc;
 use crate::context::{Context, Error};
 use crate::kinds::Watches;
 
+pub(crate) use cluster::Paces;
 pub use connect::GlobalCredentials;
 pub(crate) use connect::Places;
+pub(crate) use machine::Identified;
 pub(crate) use spread::Chosen;
 
 /// Something is missing that may yet come; the reason is fit for a condition.
@@ -48,6 +50,8 @@ impl Wait {
 pub(crate) enum Stop {
     /// Something is missing.
     Wait(Wait),
+    /// Something was just asked for and will be there in a moment: too soon to say that it is missing.
+    Asked,
     /// The Kubernetes API failed.
     Failed(Error),
 }

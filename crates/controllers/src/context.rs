@@ -51,6 +51,8 @@ pub(crate) struct Context {
     pub(crate) capi_credentials: Option<crate::GlobalCredentials>,
     pub(crate) watch_filter: Option<String>,
     pub(crate) chosen: crate::capi::Chosen,
+    pub(crate) identified: crate::capi::Identified,
+    pub(crate) paces: crate::capi::Paces,
     pub(crate) failures: Failures,
 }
 
@@ -98,6 +100,8 @@ impl Context {
             capi_credentials: options.capi_credentials.clone(),
             watch_filter: options.watch_filter.clone(),
             chosen: crate::capi::Chosen::default(),
+            identified: crate::capi::Identified::default(),
+            paces: crate::capi::Paces::default(),
             failures: Failures::default(),
         }
     }
@@ -149,12 +153,27 @@ impl Context {
     where
         K: Kind + Resource<Scope = NamespaceResourceScope>,
     {
-        if object.finalizers().iter().any(|f| f == finalizer::<K>()) {
+        self.hold_with(object, json!({})).await
+    }
+
+    /// Puts the finalizer on an object and fields into its spec, in one write; in none where both are there.
+    pub(crate) async fn hold_with<K>(
+        &self,
+        object: &K,
+        spec: serde_json::Value,
+    ) -> Result<(), Error>
+    where
+        K: Kind + Resource<Scope = NamespaceResourceScope>,
+    {
+        let mut finalizers = object.finalizers().to_vec();
+        let held = finalizers.iter().any(|f| f == finalizer::<K>());
+        if !held {
+            finalizers.push(finalizer::<K>().to_owned());
+        }
+        if held && spec.as_object().is_none_or(serde_json::Map::is_empty) {
             return Ok(());
         }
-        let mut finalizers = object.finalizers().to_vec();
-        finalizers.push(finalizer::<K>().to_owned());
-        self.set_finalizers(object, finalizers).await
+        self.change(object, finalizers, spec).await
     }
 
     /// Lets an object go: what it stood for is gone.
@@ -185,13 +204,28 @@ impl Context {
     where
         K: Kind + Resource<Scope = NamespaceResourceScope>,
     {
+        self.change(object, finalizers, json!({})).await
+    }
+
+    async fn change<K>(
+        &self,
+        object: &K,
+        finalizers: Vec<String>,
+        spec: serde_json::Value,
+    ) -> Result<(), Error>
+    where
+        K: Kind + Resource<Scope = NamespaceResourceScope>,
+    {
         let api: Api<K> = self.api(object);
         // The version makes this fail, and be tried again, if someone else changed the list meanwhile.
-        let patch = json!({ "metadata": {
+        let mut patch = json!({ "metadata": {
             "resourceVersion": object.resource_version(),
             "uid": object.uid(),
             "finalizers": finalizers,
         }});
+        if spec.as_object().is_some_and(|fields| !fields.is_empty()) {
+            patch["spec"] = spec;
+        }
         api.patch(
             &object.name_any(),
             &PatchParams::default(),

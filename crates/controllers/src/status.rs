@@ -5,8 +5,11 @@
 //! VMID, and a second one would be chosen. Status has one writer, so what this process wrote last is
 //! newer than anything the watch shows, and is what the next pass starts from. A status that could not
 //! be written is kept too, and written before anything else is done.
+//!
+//! A status that says nothing new but a step further may be put off ([`Statuses::put_off`]) while the last one is fresh: the next pass
+//! starts from it all the same, and after a crash the engine finds its own work anyway. So quick steps cost one write together.
 
-use std::{collections::BTreeMap, fmt::Debug, sync::Mutex};
+use std::{collections::BTreeMap, fmt::Debug, sync::Mutex, time::Duration};
 
 use kube::{
     Api, Client, Resource, ResourceExt as _,
@@ -15,6 +18,7 @@ use kube::{
 };
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
+use tokio::time::Instant;
 
 /// The name under which Oxmox owns fields.
 pub(crate) const MANAGER: &str = "oxmox";
@@ -29,6 +33,9 @@ pub(crate) struct Statuses {
 struct Kept {
     status: Value,
     stored: bool,
+    /// It was put off, so what is stored is older.
+    put_off: bool,
+    written: Instant,
 }
 
 impl Statuses {
@@ -52,6 +59,23 @@ impl Statuses {
     /// Whether something is still to be written for this object.
     pub(crate) fn is_behind(&self, uid: &str) -> bool {
         self.lock().get(uid).is_some_and(|kept| !kept.stored)
+    }
+
+    /// Keeps a status to be written with a later one, if the last one was written less than `lull` ago.
+    pub(crate) fn put_off<S: Serialize>(&self, uid: &str, status: &S, lull: Duration) -> bool {
+        let mut all = self.lock();
+        let Some(kept) = all.get_mut(uid) else {
+            return false;
+        };
+        let Ok(status) = to_json(status) else {
+            return false;
+        };
+        if !kept.stored || kept.written.elapsed() >= lull {
+            return false;
+        }
+        kept.put_off |= kept.status != status;
+        kept.status = status;
+        true
     }
 
     /// Forgets an object that is gone.
@@ -78,7 +102,7 @@ impl Statuses {
         let status = to_json(status)?;
         let known = self.lock().get(&uid).cloned();
         let unchanged = match &known {
-            Some(kept) => kept.stored && kept.status == status,
+            Some(kept) => kept.stored && !kept.put_off && kept.status == status,
             None => shown.is_some_and(|shown| to_json(shown).is_ok_and(|shown| shown == status)),
         };
         if unchanged {
@@ -89,6 +113,8 @@ impl Statuses {
             Kept {
                 status: status.clone(),
                 stored: false,
+                put_off: false,
+                written: Instant::now(),
             },
         );
         let api: Api<K> = Api::namespaced(

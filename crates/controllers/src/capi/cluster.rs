@@ -5,7 +5,8 @@ mod instances;
 mod pools;
 mod report;
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use api::cluster_api::Cluster;
@@ -13,6 +14,7 @@ use api::infrastructure::v1beta1::{ProxmoxCluster, ProxmoxClusterStatus};
 use kube::ResourceExt as _;
 use kube::runtime::controller::Action;
 use kube::runtime::reflector::ObjectRef;
+use tokio::time::Instant;
 
 use super::{Stop, Wait, owner, secrets};
 use crate::context::{Context, Error, namespace};
@@ -22,6 +24,36 @@ pub(super) use instances::{Used, held, used};
 
 /// How often what is known about the Proxmox VE clusters is written down anew.
 const LOOK: Duration = Duration::from_secs(30);
+
+/// How often a cluster that is as it should be is looked at for its machines' sake. Each of a hundred machines that come up
+/// at once changes what is said about it several times; it is said together.
+const PACE: Duration = Duration::from_secs(10);
+
+/// When clusters that are as they should be were looked at, and in which generation.
+#[derive(Default)]
+pub(crate) struct Paces(Mutex<BTreeMap<String, (Instant, Option<i64>)>>);
+
+impl Paces {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, (Instant, Option<i64>)>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How long a cluster can still be left as it is; nothing if it has been changed.
+    fn rest(&self, uid: &str, object: &ProxmoxCluster) -> Option<Duration> {
+        let (at, generation) = *self.lock().get(uid)?;
+        let rest = PACE.checked_sub(at.elapsed())?;
+        (generation == object.metadata.generation && !rest.is_zero()).then_some(rest)
+    }
+
+    fn looked(&self, uid: String, object: &ProxmoxCluster) {
+        let now = (Instant::now(), object.metadata.generation);
+        self.lock().insert(uid, now);
+    }
+
+    fn forget(&self, uid: &str) {
+        self.lock().remove(uid);
+    }
+}
 
 /// A ProxmoxCluster is looked at again when its Cluster, one of its machines or one of its Secrets has changed.
 pub(crate) fn wire(watches: &mut Watches, context: &Arc<Context>) {
@@ -55,6 +87,7 @@ pub(crate) fn secret_changed(context: &Context, place: &str, name: &str) {
             reference.name == name && reference.namespace.as_deref().unwrap_or(&own) == place
         });
         if reads {
+            context.paces.forget(&cluster.uid().unwrap_or_default());
             context.queues.proxmox_clusters.push_object(&cluster);
         }
     }
@@ -78,6 +111,9 @@ pub(crate) async fn reconcile(
     if object.metadata.deletion_timestamp.is_some() {
         return remove(&object, &context, &before).await;
     }
+    if let Some(rest) = context.paces.rest(&uid, &object) {
+        return Ok(Action::requeue(rest));
+    }
     let status = match cluster {
         Err(wait) => report::waiting(&context, &object, &before, &wait),
         Ok(cluster) => {
@@ -88,11 +124,15 @@ pub(crate) async fn reconcile(
                     context.warn(&*object, wait.reason, &wait.message).await;
                     report::waiting(&context, &object, &before, &wait)
                 }
+                Err(Stop::Asked) => return Ok(Action::requeue(PACE)),
                 Err(Stop::Failed(error)) => return Err(error),
             }
         }
     };
     write(&context, &object, &status).await?;
+    if status.ready == Some(true) {
+        context.paces.looked(uid, &object);
+    }
     Ok(Action::requeue(LOOK))
 }
 
@@ -121,6 +161,7 @@ async fn remove(
 ) -> Result<Action, Error> {
     let name = owner::cluster_label(object).map_or_else(|| object.name_any(), str::to_owned);
     let left = instances::machines(context, &namespace(object), &name);
+    context.paces.forget(&object.uid().unwrap_or_default());
     if left.is_empty() {
         secrets::release(context, object).await?;
         context.release(object).await?;

@@ -7,7 +7,8 @@ mod remove;
 mod report;
 mod source;
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use api::cluster_api::{CONTROL_PLANE_LABEL, Cluster, Machine};
@@ -29,8 +30,10 @@ use crate::kinds::Watches;
 
 pub(super) use intent::{gibibytes, memory};
 
-/// How long a machine that is being worked on is left to the engine's call at most.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// How long a machine that is being worked on is left to the engine's call at most, and a step of it unsaid.
+const LULL: Duration = Duration::from_secs(10);
+/// How long what was asked for may take before its absence is worth saying.
+const MOMENT: Duration = Duration::from_secs(3);
 /// How long a machine that waits for somebody else is left alone at most.
 const RECHECK: Duration = Duration::from_mins(1);
 
@@ -43,6 +46,16 @@ struct Subject<'a> {
     /// The instance it is on; nothing where the cluster lists none.
     instance: Option<&'a Instance>,
     place: ClusterName,
+}
+
+/// Provider ID and VMID that were written into specs, by UID: the watch may be behind.
+#[derive(Default)]
+pub(crate) struct Identified(Mutex<BTreeMap<String, (String, i64)>>);
+
+impl Identified {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, (String, i64)>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// A machine is looked at again when its Machine, its claims or its cluster have changed.
@@ -128,6 +141,7 @@ pub(crate) async fn reconcile(
     }
     if object.metadata.deletion_timestamp.is_some() {
         context.chosen.lock().remove(&uid);
+        context.identified.lock().remove(&uid);
         return remove::remove(&object, &context, cluster.ok().as_deref(), before).await;
     }
     let status = before.clone();
@@ -135,8 +149,9 @@ pub(crate) async fn reconcile(
         Ok((status, outcome)) => {
             report::announce(&context, &object, &before, &status).await;
             Ok(match outcome {
-                Outcome::Waiting { retry, .. } => Action::requeue(retry),
-                Outcome::Working { .. } | Outcome::Persist => Action::requeue(PATIENCE),
+                // What was put off is written by then.
+                Outcome::Waiting { retry, .. } => Action::requeue(retry.min(LULL)),
+                Outcome::Working { .. } | Outcome::Persist => Action::requeue(LULL),
                 Outcome::Settled | Outcome::Gone | Outcome::Failed { .. } => Action::await_change(),
             })
         }
@@ -146,6 +161,7 @@ pub(crate) async fn reconcile(
             write(&context, &object, &status).await?;
             Ok(Action::requeue(RECHECK))
         }
+        Err(Stop::Asked) => Ok(Action::requeue(MOMENT)),
         Err(Stop::Failed(error)) => Err(error),
     }
 }
@@ -160,7 +176,6 @@ async fn bring(
     let machine = owner::machine_of(context, object)?;
     let cluster = cluster?;
     let infrastructure = owner::infrastructure(context, &cluster)?;
-    context.hold(object).await?;
     let provisioned = cluster
         .status
         .as_ref()
@@ -191,11 +206,13 @@ async fn bring(
         instance: instances.find(|instance| Some(&instance.name) == chosen.instance.as_ref()),
         place: chosen.place.clone()?,
     };
-    if object.spec.instance != chosen.instance {
-        // Written down before anything is done there, so that it is never chosen twice.
-        let spec = json!({"instance": chosen.instance});
-        patch_spec(context, object, &spec).await?;
-    }
+    // Held, and its place written down, before anything is done there: so it is never chosen twice.
+    let place = if object.spec.instance == chosen.instance {
+        json!({})
+    } else {
+        json!({"instance": chosen.instance})
+    };
+    context.hold_with(object, place).await?;
     let given = network::addresses(context, &subject).await?;
     let secret = bootstrap::read(context, &subject).await?;
     loop {
@@ -203,9 +220,16 @@ async fn bring(
         let intent = intent::intent(&subject, chosen, &known, &given, &secret)?;
         let progress = context.fleet.guest(&intent, &known).await;
         let outcome = progress.outcome.clone();
-        context.tell(object, &progress.events).await;
-        status = report::status(context, &subject, &status, progress, &given);
-        write(context, object, &status).await?;
+        context
+            .tell(object, &report::notable(&progress.events))
+            .await;
+        let now = report::status(context, &subject, &status, progress, &given);
+        let uid = object.uid().unwrap_or_default();
+        let step = report::is_only_a_step(&outcome, &status, &now);
+        if !step || !context.statuses.put_off(&uid, &now, LULL) {
+            write(context, object, &now).await?;
+        }
+        status = now;
         identify(context, object, &record(&status)).await?;
         if outcome != Outcome::Persist {
             return Ok((status, outcome));
@@ -300,35 +324,25 @@ async fn identify(
     let vmid = i64::from(identity.vmid.get());
     // A machine that came from elsewhere keeps the name its Node knows it by.
     let kept = object.spec.provider_id.clone().unwrap_or(provider_id);
-    if object.spec.provider_id.as_ref() == Some(&kept)
-        && object.spec.virtual_machine_id == Some(vmid)
-    {
+    let uid = object.uid().unwrap_or_default();
+    let seen = object.spec.provider_id.as_ref() == Some(&kept)
+        && object.spec.virtual_machine_id == Some(vmid);
+    // What was written may not show in the watch yet.
+    if seen || context.identified.lock().get(&uid) == Some(&(kept.clone(), vmid)) {
         return Ok(());
     }
     let api: Api<ProxmoxMachine> = context.api(object);
     let patch = json!({
-        "metadata": {"uid": object.uid(), "labels": {ZONE_LABEL: super::address::zone(object)}},
+        "metadata": {"uid": uid, "labels": {ZONE_LABEL: super::address::zone(object)}},
         "spec": {"providerID": kept, "virtualMachineID": vmid},
     });
-    let params = PatchParams::default();
-    api.patch(&object.name_any(), &params, &Patch::Merge(&patch))
-        .await?;
-    Ok(())
-}
-
-async fn patch_spec(
-    context: &Context,
-    object: &ProxmoxMachine,
-    spec: &serde_json::Value,
-) -> Result<(), Error> {
-    let api: Api<ProxmoxMachine> = context.api(object);
-    let patch = json!({"metadata": {"uid": object.uid()}, "spec": spec});
     api.patch(
         &object.name_any(),
         &PatchParams::default(),
         &Patch::Merge(&patch),
     )
     .await?;
+    context.identified.lock().insert(uid, (kept, vmid));
     Ok(())
 }
 

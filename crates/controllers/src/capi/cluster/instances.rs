@@ -126,7 +126,7 @@ async fn one(
         Ok(name) => Ok(name),
         // One instance's credentials being wrong is no reason to stop using the others.
         Err(Stop::Wait(wait)) => Err(wait),
-        Err(failed) => return Err(failed),
+        Err(other) => return Err(other),
     };
     let facts = place
         .as_ref()

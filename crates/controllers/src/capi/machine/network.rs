@@ -83,12 +83,13 @@ pub(super) async fn addresses(
     let addresses: Api<IPAddress> = Api::namespaced(context.client.clone(), &place);
     let mut given = Vec::new();
     let mut waiting = Vec::new();
+    let mut asked = false;
     for device in devices(subject) {
         let owner = subject.infrastructure.name_any();
         for need in address::needs(&object.name_any(), &owner, &device, &pools) {
             let reference = ObjectRef::new(&need.claim).within(&place);
             let Some(claim) = context.stores.claims.get(&reference) else {
-                ask(&claims, &address::claim(&need, object, &cluster)).await?;
+                asked |= ask(&claims, &address::claim(&need, object, &cluster)).await?;
                 waiting.push(need.claim);
                 continue;
             };
@@ -115,6 +116,9 @@ pub(super) async fn addresses(
     if waiting.is_empty() {
         return Ok(given);
     }
+    if asked {
+        return Err(Stop::Asked);
+    }
     Err(Wait::new(
         "WaitingForStaticIPAllocation",
         format!("no address yet for {}", waiting.join(", ")),
@@ -122,11 +126,11 @@ pub(super) async fn addresses(
     .into())
 }
 
-/// Makes a claim, unless it is there already.
-async fn ask(claims: &Api<IPAddressClaim>, claim: &IPAddressClaim) -> Result<(), Stop> {
+/// Makes a claim; says whether it was not there already.
+async fn ask(claims: &Api<IPAddressClaim>, claim: &IPAddressClaim) -> Result<bool, Stop> {
     match claims.create(&PostParams::default(), claim).await {
-        Ok(_) => Ok(()),
-        Err(kube::Error::Api(status)) if status.code == 409 => Ok(()),
+        Ok(_) => Ok(true),
+        Err(kube::Error::Api(status)) if status.code == 409 => Ok(false),
         Err(kube::Error::Api(status)) if status.code == 404 => Err(Wait::new(
             "AddressManagerMissing",
             "the kind IPAddressClaim is not installed; install Cluster API",

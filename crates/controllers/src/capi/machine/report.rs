@@ -5,7 +5,7 @@ use api::infrastructure::v1beta1::{
 };
 use api::vm::{FleetRecord, condition};
 use fleet::record::{SeedState, Stage};
-use fleet::{GuestFacts, GuestProgress, Outcome, StepKind};
+use fleet::{Event, GuestFacts, GuestProgress, Outcome, StepKind};
 use kube::ResourceExt as _;
 
 use super::super::Wait;
@@ -194,6 +194,36 @@ fn by_interface(given: &[Given]) -> Vec<IpAddresses> {
         }
     }
     all
+}
+
+/// What is worth an event of its own. A machine's steps are in its status; hundreds of machines would only bury the rest.
+pub(super) fn notable(events: &[Event]) -> Vec<Event> {
+    let said = ["Placed", "Found", "Adopted"];
+    let worth = |event: &&Event| event.warning || said.contains(&event.reason);
+    events.iter().filter(worth).cloned().collect()
+}
+
+/// Whether a status only says that work has gone a step further: nothing that another object waits for, and nothing that must
+/// be known after a crash.
+pub(super) fn is_only_a_step(
+    outcome: &Outcome,
+    before: &ProxmoxMachineStatus,
+    now: &ProxmoxMachineStatus,
+) -> bool {
+    let working = matches!(outcome, Outcome::Working { .. } | Outcome::Waiting { .. });
+    let kept = |status: &ProxmoxMachineStatus| {
+        let record = super::record(status);
+        (record.identity, record.attempts, record.leftovers)
+    };
+    let ready = |status: &ProxmoxMachineStatus| {
+        condition(&status.conditions, "Ready").map(|ready| ready.status.clone())
+    };
+    working
+        && kept(before) == kept(now)
+        && ready(before) == ready(now)
+        && before.initialization == now.initialization
+        && before.addresses == now.addresses
+        && before.proxmox_node == now.proxmox_node
 }
 
 /// Says what has changed, for people.
