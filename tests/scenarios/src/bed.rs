@@ -105,6 +105,7 @@ impl Builder {
             simulators,
             clock: Clock::starting_at(epoch),
             line: Arc::default(),
+            base: Options::default(),
             operator: None,
         };
         bed.install().await;
@@ -121,6 +122,7 @@ pub struct Bed {
     simulators: Vec<Simulator>,
     clock: Clock,
     line: Arc<Line>,
+    base: Options,
     operator: Option<(JoinHandle<()>, CancellationToken)>,
 }
 
@@ -195,6 +197,11 @@ impl Bed {
         })
     }
 
+    /// Changes how the controllers are run from their next start on.
+    pub fn options(&mut self, change: impl FnOnce(&mut Options)) {
+        change(&mut self.base);
+    }
+
     /// Starts the controllers, with an engine that knows nothing.
     pub fn start_operator(&mut self) {
         let stop = CancellationToken::new();
@@ -202,7 +209,7 @@ impl Bed {
             connector: self.connector(),
             clock: self.clock,
             fleet: Fleet::new(),
-            ..Options::default()
+            ..self.base.clone()
         };
         let service = Gate::kubernetes(self.server.service(), self.line.clone());
         let client = Client::new(service, "default");

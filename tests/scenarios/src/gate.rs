@@ -65,6 +65,18 @@ impl Line {
         self.lock_journal().clone()
     }
 
+    /// What was written to the Kubernetes API since the journal was forgotten.
+    pub fn kubernetes_writes(&self) -> Vec<String> {
+        let mut all = self.journal();
+        all.retain(|call| !call.contains(" /api2/"));
+        all
+    }
+
+    /// Forgets the calls so far.
+    pub fn forget(&self) {
+        self.lock_journal().clear();
+    }
+
     fn lock_journal(&self) -> std::sync::MutexGuard<'_, Vec<String>> {
         self.journal.lock().unwrap_or_else(PoisonError::into_inner)
     }

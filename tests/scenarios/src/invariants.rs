@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use api::infrastructure::v1beta1::ProxmoxMachine;
 use api::vm::{Container, VirtualMachine};
 use kube::{ResourceExt as _, api::ListParams};
 use pve::{NodeName, api::storage::StorageFilter};
@@ -48,6 +49,16 @@ impl Bed {
                 container.status.as_ref().and_then(|status| status.vmid),
             )
         }));
+        // Where Cluster API is not installed there are none.
+        let nodes = self
+            .api::<ProxmoxMachine>()
+            .list(&ListParams::default())
+            .await;
+        let nodes = nodes.map_or_else(|_| Vec::new(), |list| list.items);
+        expected.extend(nodes.iter().map(|node| {
+            let vmid = node.spec.virtual_machine_id;
+            (node.name_any(), vmid.and_then(|id| u32::try_from(id).ok()))
+        }));
         let mut guests = Vec::new();
         for number in 0..self.cluster_count() {
             guests.extend(self.guests_of(number).await);
@@ -88,6 +99,31 @@ impl Bed {
                     "guest {} named {} has no object",
                     guest.vmid, guest.name
                 )),
+            }
+        }
+        for node in &nodes {
+            let status = node.status.clone().unwrap_or_default();
+            let (name, id) = (
+                node.name_any(),
+                node.spec.provider_id.clone().unwrap_or_default(),
+            );
+            let uuid = id.trim_start_matches("proxmox://");
+            match guests.iter().find(|guest| guest.name == name) {
+                None => wrong.push(format!("{name} has no guest")),
+                Some(guest) if !guest.running => wrong.push(format!("{name} does not run")),
+                Some(guest) if !guest.key("smbios1").contains(uuid) || uuid.is_empty() => {
+                    wrong.push(format!(
+                        "{name} calls itself {id:?}, its guest {}",
+                        guest.key("smbios1")
+                    ));
+                }
+                Some(guest) if status.proxmox_node.as_ref() != Some(&guest.node) => {
+                    wrong.push(format!(
+                        "{name} says it is on {:?}, but is on {}",
+                        status.proxmox_node, guest.node
+                    ));
+                }
+                Some(_) => {}
             }
         }
         for machine in &machines {

@@ -13,6 +13,7 @@
 )]
 
 mod bed;
+mod cluster_api;
 mod gate;
 mod invariants;
 mod objects;
@@ -20,6 +21,7 @@ mod pve_side;
 mod simulate;
 
 pub use bed::{Bed, Builder};
+pub use cluster_api::{Player, Wish, simulate_clusters};
 pub use gate::{CrashPoint, Line};
 pub use objects::{Document, documents};
 pub use pve_side::Guest;

@@ -6,7 +6,8 @@ use pve::{
     Client, ConfigChange, Credentials, GuestConfig, NodeName, Vmid,
     api::{
         cluster::ResourceFilter,
-        guest::{ConfigView, GuestStatus},
+        guest::{ConfigView, DeleteGuest, GuestStatus, migrate::MigrateQemu, power},
+        storage::StorageFilter,
     },
 };
 
@@ -99,6 +100,68 @@ impl Bed {
             .node(&NodeName::new(guest.node.as_str()).unwrap());
         let change = ConfigChange::set(GuestConfig::new().with(key, value));
         node.qemu(Vmid::new(guest.vmid).unwrap())
+            .configure(&change)
+            .await
+            .unwrap();
+    }
+
+    /// The first-boot images that lie on a cluster's storages.
+    pub async fn first_boot_images(&self, number: usize) -> Vec<String> {
+        let root = self.root_of(number);
+        let mut images = std::collections::BTreeSet::new();
+        for name in self.cluster(number).nodes() {
+            let node = root.node(&NodeName::new(name.as_str()).unwrap());
+            for storage in node.storages(&StorageFilter::default()).await.unwrap() {
+                let storage = node.storage(storage.storage.as_ref().unwrap());
+                for volume in storage.content(None, None).await.unwrap() {
+                    images.insert(volume.volid.to_string());
+                }
+            }
+        }
+        images
+            .into_iter()
+            .filter(|id| id.contains("iso/oxmox-"))
+            .collect()
+    }
+
+    /// Destroys a guest behind the controllers' back.
+    pub async fn destroy(&self, name: &str) {
+        let guest = self.guest(name).await;
+        let root = self.root();
+        let node = root.node(&NodeName::new(guest.node.as_str()).unwrap());
+        let handle = node.qemu(Vmid::new(guest.vmid).unwrap());
+        let stopped = handle.stop(power::Stop::default()).await.unwrap();
+        root.wait(&stopped).await.unwrap();
+        let gone = handle.delete(DeleteGuest::default()).await.unwrap();
+        root.wait(&gone).await.unwrap();
+    }
+
+    /// Moves a running guest behind the controllers' back.
+    pub async fn migrate(&self, name: &str, to: &str) {
+        let guest = self.guest(name).await;
+        let root = self.root();
+        let node = root.node(&NodeName::new(guest.node.as_str()).unwrap());
+        let how = MigrateQemu::online(NodeName::new(to).unwrap());
+        let handle = node.qemu(Vmid::new(guest.vmid).unwrap());
+        root.wait(&handle.migrate(&how).await.unwrap())
+            .await
+            .unwrap();
+    }
+
+    /// How often the first cluster was asked for something.
+    pub fn count(&self, route: &str) -> u64 {
+        let counts = self.pve().control().counts();
+        counts.get(route).copied().unwrap_or_default()
+    }
+
+    /// Gives a template of a cluster its tags.
+    pub async fn tag_template(&self, number: usize, vmid: u32, tags: &str) {
+        let guests = self.guests_of(number).await;
+        let guest = guests.iter().find(|guest| guest.vmid == vmid).unwrap();
+        let root = self.root_of(number);
+        let node = root.node(&NodeName::new(guest.node.as_str()).unwrap());
+        let change = ConfigChange::set(GuestConfig::new().with("tags", tags));
+        node.qemu(Vmid::new(vmid).unwrap())
             .configure(&change)
             .await
             .unwrap();

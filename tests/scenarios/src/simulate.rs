@@ -234,7 +234,7 @@ async fn act(bed: &Bed, dice: &mut Dice, name: &str) -> String {
     }
 }
 
-fn fault(dice: &mut Dice) -> Fault {
+pub(crate) fn fault(dice: &mut Dice) -> Fault {
     let action = match dice.below(7) {
         0 => Action::DropAnswer,
         1 => Action::DropRequest,

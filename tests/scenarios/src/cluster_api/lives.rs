@@ -1,0 +1,204 @@
+//! Random lives of Kubernetes clusters over two Proxmox VE clusters, with everything that can go wrong, from one seed.
+
+use std::time::Duration;
+
+use api::cluster_api::{IPAddressClaim, Machine};
+use api::infrastructure::v1beta1::ProxmoxMachine;
+use api::vm::condition;
+use kube::ResourceExt as _;
+use kube::api::{DeleteParams, ListParams};
+use serde_json::json;
+
+use crate::cluster_api::Wish;
+use crate::simulate::fault;
+use crate::{Bed, CrashPoint, Dice, Story};
+
+/// Runs one seed, on a clock of its own.
+pub fn simulate_clusters(seed: u64) -> Story {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .start_paused(true)
+        .build()
+        .unwrap();
+    runtime.block_on(live(seed))
+}
+
+async fn live(seed: u64) -> Story {
+    let mut dice = Dice::new(seed);
+    let mut bed = Bed::builder().seed(seed).clusters(2).start().await;
+    bed.install_cluster_api().await;
+    let _player = bed.play_cluster_api();
+    let foreign = bed.foreign().await;
+    bed.make_cluster(&json!({"settings": {"mode": "MultiInstance", "instances": [
+        {"name": "txl", "credentialsRef": {"name": "pve-credentials"}},
+        {"name": "fra", "credentialsRef": {"name": "pve-1-credentials"}},
+    ]}}))
+    .await;
+    let mut story = Story {
+        seed,
+        lines: Vec::new(),
+        wrong: Vec::new(),
+        calls: 0,
+        crashes: 0,
+    };
+    let start = tokio::time::Instant::now();
+    let mut crash_due = false;
+    for _ in 0..10 + dice.below(10) {
+        let mut said = vec![act(&bed, &mut dice).await];
+        if dice.below(3) == 0 {
+            let number = usize::try_from(dice.below(2)).unwrap();
+            let fault = fault(&mut dice);
+            said.push(format!("fault on {number}: {fault:?}"));
+            bed.cluster(number).control().inject(fault);
+        }
+        if dice.below(3) == 0 {
+            let point = CrashPoint {
+                call: 1 + dice.below(12),
+                carried_out: dice.below(2) == 0,
+            };
+            said.push(format!("crash at {point:?}"));
+            story.calls += bed.line().calls();
+            bed.line().crash_at(point);
+            crash_due = true;
+        }
+        let at = start.elapsed().as_secs_f64();
+        story
+            .lines
+            .extend(said.iter().map(|said| format!("{at:>7.1} s  {said}")));
+        let pause = Duration::from_millis(100 + dice.below(20_000));
+        if crash_due {
+            if tokio::time::timeout(pause, bed.line().crashed())
+                .await
+                .is_ok()
+            {
+                story.crashes += 1;
+                crash_due = false;
+                bed.crash_operator().await;
+                bed.sleep(Duration::from_millis(dice.below(5_000))).await;
+                bed.start_operator();
+            }
+        } else {
+            bed.sleep(pause).await;
+        }
+    }
+    for number in 0..bed.cluster_count() {
+        bed.cluster(number).control().clear();
+    }
+    bed.line().crash_at(CrashPoint {
+        call: u64::MAX,
+        carried_out: false,
+    });
+    bed.crash_operator().await;
+    bed.start_operator();
+    bed.pause(false).await;
+    story.wrong = rest(&bed).await;
+    story.wrong.extend(bed.check(&foreign).await);
+    story.calls += bed.line().calls();
+    if !story.wrong.is_empty() {
+        for name in bed.names::<ProxmoxMachine>().await {
+            story
+                .lines
+                .push(format!("events of {name}:\n{}", bed.story(&name).await));
+        }
+    }
+    story
+}
+
+async fn act(bed: &Bed, dice: &mut Dice) -> String {
+    let name = format!("w-{}", dice.below(5));
+    let Some(machine) = bed.api::<ProxmoxMachine>().get_opt(&name).await.unwrap() else {
+        // Cluster API never gives a name twice, but people who do it themselves do.
+        let now = DeleteParams::default();
+        let _ = bed.api::<Machine>().delete(&name, &now).await;
+        if bed.api::<Machine>().get_opt(&name).await.unwrap().is_some() {
+            return format!("{name} is going");
+        }
+        let disk = 10 + dice.below(20);
+        let mut wish = Wish::new(&name).with(&json!({"diskSize": disk}));
+        if dice.below(3) == 0 {
+            wish = wish.control_plane();
+        }
+        if dice.below(4) == 0 {
+            wish = wish.failure_domain(["txl", "fra"][usize::try_from(dice.below(2)).unwrap()]);
+        }
+        bed.make_machine(wish).await;
+        return format!("create {name} with {disk} GiB");
+    };
+    match dice.below(8) {
+        0 | 1 => {
+            let now = DeleteParams::default();
+            bed.api::<ProxmoxMachine>()
+                .delete(&name, &now)
+                .await
+                .unwrap();
+            format!("delete {name}")
+        }
+        2 | 3 => {
+            if machine.metadata.deletion_timestamp.is_none() {
+                bed.join(&name).await;
+            }
+            format!("{name} joins")
+        }
+        4 => {
+            bed.pause(true).await;
+            "pause".to_owned()
+        }
+        5 | 6 => {
+            bed.pause(false).await;
+            "go on".to_owned()
+        }
+        _ => {
+            if machine.metadata.deletion_timestamp.is_none() {
+                bed.change::<ProxmoxMachine>(&name, json!({"cores": 1 + dice.below(4)}))
+                    .await;
+            }
+            format!("cores of {name}")
+        }
+    }
+}
+
+/// Waits until every machine is provisioned and has joined, or is gone; says which never are.
+async fn rest(bed: &Bed) -> Vec<String> {
+    let mut stuck = Vec::new();
+    for _ in 0..360 {
+        bed.sleep(Duration::from_secs(10)).await;
+        let machines = bed
+            .api::<ProxmoxMachine>()
+            .list(&ListParams::default())
+            .await
+            .unwrap()
+            .items;
+        stuck = machines
+            .iter()
+            .filter(|machine| !is_at_rest(machine))
+            .map(|machine| format!("{} is stuck: {:?}", machine.name_any(), machine.status))
+            .collect();
+        for machine in machines.iter().filter(|machine| is_at_rest(machine)) {
+            bed.join(&machine.name_any()).await;
+        }
+        if stuck.is_empty() {
+            // What is cleaned up after joining gets its time, too.
+            bed.sleep(Duration::from_mins(5)).await;
+            break;
+        }
+    }
+    let machines = bed.names::<ProxmoxMachine>().await;
+    for claim in bed.names::<IPAddressClaim>().await {
+        if !machines
+            .iter()
+            .any(|name| claim.starts_with(&format!("{name}-")))
+        {
+            stuck.push(format!("claim {claim} belongs to no machine"));
+        }
+    }
+    stuck
+}
+
+fn is_at_rest(machine: &ProxmoxMachine) -> bool {
+    let Some(status) = &machine.status else {
+        return false;
+    };
+    let ready = condition(&status.conditions, "Ready");
+    machine.metadata.deletion_timestamp.is_none()
+        && ready.is_some_and(|ready| ready.status == "True")
+}
