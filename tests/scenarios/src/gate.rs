@@ -34,6 +34,7 @@ pub struct Line {
     crash: Mutex<Option<CrashPoint>>,
     crashed: Notify,
     refuse_status: AtomicBool,
+    changes_only: AtomicBool,
     journal: Mutex<Vec<String>>,
 }
 
@@ -63,6 +64,11 @@ impl Line {
     /// The calls since the last crash point was set.
     pub fn journal(&self) -> Vec<String> {
         self.lock_journal().clone()
+    }
+
+    /// From now on only changes are calls: a crash at a read is a crash before the next change.
+    pub fn count_changes_only(&self) {
+        self.changes_only.store(true, Ordering::SeqCst);
     }
 
     /// What was written to the Kubernetes API since the journal was forgotten.
@@ -156,7 +162,8 @@ where
         let path = request.uri().path().to_owned();
         // Reads of the Kubernetes API change nothing and hold no secret of ours: crashing there is crashing before
         // the next call, and watches would number differently in every run.
-        let counted = !(self.kubernetes && request.method() == http::Method::GET);
+        let changes_only = self.kubernetes || line.changes_only.load(Ordering::SeqCst);
+        let counted = !(changes_only && request.method() == http::Method::GET);
         let refused = self.kubernetes
             && path.ends_with("/status")
             && line.refuse_status.load(Ordering::SeqCst);

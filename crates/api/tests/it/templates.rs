@@ -54,8 +54,7 @@ fn documents() -> Vec<(String, Value)> {
         let path = entry.unwrap().path();
         let name = path.file_name().unwrap().to_string_lossy().into_owned();
         let text = filled_in(&fs::read_to_string(&path).unwrap());
-        let found: Vec<Value> =
-            serde_saphyr::from_multiple(&text).unwrap_or_else(|e| panic!("{name}: {e}"));
+        let found: Vec<Value> = serde_saphyr::from_multiple(&text).unwrap();
         all.extend(found.into_iter().map(|document| (name.clone(), document)));
     }
     all
@@ -63,8 +62,7 @@ fn documents() -> Vec<(String, Value)> {
 
 /// Nothing is lost on the way through the type, so the type knows every field.
 fn known<K: DeserializeOwned + Serialize>(from: &str, document: &Value) {
-    let typed: K =
-        serde_json::from_value(document.clone()).unwrap_or_else(|e| panic!("{from}: {e}"));
+    let typed: K = serde_json::from_value(document.clone()).unwrap();
     let back = serde_json::to_value(&typed).unwrap();
     assert_eq!(
         back["spec"],

@@ -146,7 +146,7 @@ async fn only_its_own_namespace_is_looked_after() {
 }
 
 /// Takes an object away without its finalizers, as `clusterctl move` does; returns what is made of it elsewhere.
-async fn take<K>(bed: &Bed, name: &str) -> Value
+pub(super) async fn take<K>(bed: &Bed, name: &str) -> Value
 where
     K: kube::Resource<DynamicType = (), Scope = kube::core::NamespaceResourceScope>
         + Clone
@@ -179,7 +179,7 @@ where
 }
 
 /// Makes an object that was taken elsewhere, owned by what its owner is here; returns its UID.
-async fn put<K>(bed: &Bed, mut object: Value, owner: Option<(&str, String)>) -> String
+pub(super) async fn put<K>(bed: &Bed, mut object: Value, owner: Option<(&str, String)>) -> String
 where
     K: kube::Resource<DynamicType = (), Scope = kube::core::NamespaceResourceScope>
         + Clone
@@ -203,7 +203,7 @@ where
 }
 
 /// A provisioned machine after `clusterctl move`, still paused, in front of a controller that knows nothing of it.
-pub(super) async fn begin_move(bed: &mut Bed) {
+async fn begin_move(bed: &mut Bed) {
     bed.make_cluster(&json!({})).await;
     bed.make_machine(
         Wish::new("worker-1")
