@@ -1,10 +1,12 @@
 //! `cargo xtask gen`: files in the tree that are made from facts published elsewhere.
 //!
 //! These are the table of Kubernetes' built-in types (which fields each has, of what type, how lists
-//! merge, which defaults the schema declares) and the numbers that fields have in protobuf. They are
-//! made from the OpenAPI documents and message definitions in the published Go modules, without their
-//! prose, and checked in, so that building needs neither Go nor a network.
+//! merge, which defaults the schema declares, which fields can be missing) and the numbers that fields
+//! have in protobuf. They are made from the OpenAPI documents, type declarations and message
+//! definitions in the published Go modules, without their prose, and checked in, so that building
+//! needs neither Go nor a network.
 
+mod golang;
 mod types;
 mod wire;
 
@@ -26,6 +28,8 @@ type Module = (&'static str, &'static str);
 const KUBERNETES: Module = ("k8s.io/kubernetes", "v1.36.4");
 const API: Module = ("k8s.io/api", "v0.36.4");
 const MACHINERY: Module = ("k8s.io/apimachinery", "v0.36.4");
+const EXTENSIONS: Module = ("k8s.io/apiextensions-apiserver", "v0.36.4");
+const AGGREGATOR: Module = ("k8s.io/kube-aggregator", "v0.36.4");
 
 /// Generates everything anew, downloading the modules that are not there.
 pub(crate) fn generate() -> Result<()> {
@@ -39,8 +43,23 @@ pub(crate) fn generate() -> Result<()> {
 
 /// All generated files, from modules that `find` provides.
 fn files(find: &dyn Fn(Module) -> Result<PathBuf>) -> Result<Vec<(&'static str, String)>> {
-    let types = types::render(&find(KUBERNETES)?.join("api/openapi-spec/v3"))?;
-    let wire = wire::render(&find(API)?, &find(MACHINERY)?)?;
+    let (api, machinery) = (find(API)?, find(MACHINERY)?);
+    let mut packages: Vec<_> = wire::PACKAGES
+        .iter()
+        .map(|package| (api.join(package), package.replace('/', ".")))
+        .collect();
+    packages.push((machinery.join("pkg/apis/meta/v1"), "meta.v1".into()));
+    packages.push((
+        find(EXTENSIONS)?.join("pkg/apis/apiextensions/v1"),
+        "apiextensions.v1".into(),
+    ));
+    packages.push((
+        find(AGGREGATOR)?.join("pkg/apis/apiregistration/v1"),
+        "apiregistration.v1".into(),
+    ));
+    let facts = golang::read(&packages)?;
+    let types = types::render(&find(KUBERNETES)?.join("api/openapi-spec/v3"), &facts)?;
+    let wire = wire::render(&api, &machinery)?;
     Ok(vec![
         (TABLE, with_heading(KUBERNETES, &types)?),
         (WIRE, with_heading(API, &wire)?),

@@ -47,6 +47,11 @@ pub(crate) fn rfc3339(time: Timestamp) -> String {
     time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
 
+/// Spells a time as Kubernetes' `MicroTime` does: RFC 3339, UTC, microseconds.
+pub(crate) fn rfc3339_micro(time: Timestamp) -> String {
+    time.strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string()
+}
+
 #[cfg(test)]
 mod tests {
     use std::time::Duration;

@@ -29,6 +29,33 @@ pub(crate) fn quote(text: &str) -> String {
     out
 }
 
+/// What Go's decoder of base64 says of `text`.
+pub(crate) fn base64_fault(error: &base64::DecodeError, text: &str) -> String {
+    let at = match error {
+        base64::DecodeError::InvalidByte(at, _) | base64::DecodeError::InvalidLastSymbol(at, _) => {
+            *at
+        }
+        _ => text.len() / 4 * 4,
+    };
+    format!("illegal base64 data at input byte {at}")
+}
+
+/// What Go's JSON decoder says of a text whose beginning is no JSON.
+pub(crate) fn json_fault(bytes: &[u8]) -> String {
+    match bytes.iter().find(|byte| !byte.is_ascii_whitespace()) {
+        None => "unexpected end of JSON input".to_owned(),
+        Some(byte) => {
+            let c = char::from(*byte);
+            let shown = match c {
+                '\'' => "\\'".to_owned(),
+                c if c.is_control() && !c.is_ascii() => format!("\\u{:04x}", u32::from(c)),
+                c => quote(&c.to_string()).trim_matches('"').to_owned(),
+            };
+            format!("invalid character '{shown}' looking for beginning of value")
+        }
+    }
+}
+
 /// Renders a float as Go's `%v` does: shortest digits, exponent form when far from one.
 pub(crate) fn float(value: f64) -> String {
     let magnitude = value.abs();

@@ -6,12 +6,15 @@
 //! 1. [`BuiltIn::decode`] refuses values of the wrong type, as decoding into a Go struct would;
 //! 2. [`BuiltIn::prune`] removes and names unknown fields;
 //! 3. [`BuiltIn::default`] fills in defaults;
-//! 4. [`BuiltIn::validate`] applies the rules of that kind.
+//! 4. [`BuiltIn::validate`] applies the rules of that kind;
+//! 5. [`BuiltIn::encode`] adds the zeros that Go would write.
 
 mod decode;
 mod defaults;
+mod encode;
 mod protobuf;
 mod prune;
+mod quantity;
 mod types;
 mod validate;
 
@@ -26,6 +29,14 @@ use crate::shape::Shape;
 /// Removes unknown fields from metadata that lies at `path` and returns their paths.
 pub(crate) fn prune_metadata(metadata: &mut Value, path: &str) -> Vec<String> {
     prune::prune_metadata(metadata, path)
+}
+
+/// Refuses metadata of the wrong type and brings it into its one form.
+pub(crate) fn decode_metadata(metadata: &mut Value) -> Result<(), String> {
+    match lookup("meta.v1.ObjectMeta") {
+        Some(definition) => decode::decode(definition, metadata),
+        None => Ok(()),
+    }
 }
 
 /// Reads an object of a built-in kind from Kubernetes' protobuf envelope.
@@ -55,6 +66,11 @@ impl BuiltIn {
     /// Refuses values that do not have the type of their field, in the words of Go's decoder.
     pub fn decode(self, object: &mut Value) -> Result<(), String> {
         decode::decode(self.definition, object)
+    }
+
+    /// Adds the zeros that Go writes for fields that nobody set.
+    pub fn encode(self, object: &mut Value) {
+        encode::encode(self.definition, object);
     }
 
     /// Removes unknown fields and returns their paths.

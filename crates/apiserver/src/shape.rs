@@ -3,7 +3,7 @@
 //! Patches and server-side apply go over objects of custom and built-in kinds alike. [`Shape`] is
 //! the view they share: the shape of a field, of a list's entries, and how a list or map is owned.
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::kinds::{self, Merge, Ty, TypeDef};
 use crate::schema::{Additional, ListType, Node, Schema, Type};
@@ -158,15 +158,7 @@ impl<'a> Shape<'a> {
             _ => None,
         };
         let fields = definition.into_iter().flat_map(|d| &d.fields);
-        fields.filter_map(|(name, field)| {
-            let zero = match (&field.default, &field.ty) {
-                _ if field.present => json!({}),
-                (Some(default), _) if is_zero(default) => default.clone(),
-                (None, Ty::List(_) | Ty::Map(..)) if field.required => Value::Null,
-                _ => return None,
-            };
-            Some((*name, zero))
-        })
+        fields.filter_map(|(name, field)| Some((*name, field.unset()?)))
     }
 
     /// The scalar that a value of this shape must be, if it must be one.
@@ -218,10 +210,6 @@ pub(crate) enum Scalar {
     Boolean,
     /// A string or a number.
     Untyped,
-}
-
-fn is_zero(value: &Value) -> bool {
-    *value == json!("") || *value == json!(0) || *value == json!(false)
 }
 
 fn is_meta(name: &str) -> bool {

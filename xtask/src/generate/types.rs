@@ -2,16 +2,17 @@
 //!
 //! ```text
 //! core.v1.ServicePort
-//!  appProtocol string
-//!  port! int32
-//!  protocol string =TCP
+//!  appProtocol string ptr omit
+//!  port! int32 =0
+//!  protocol string omit =TCP
 //!  targetPort intstr
 //! ```
 //!
 //! A heading is a type's name, then `@group/version/Kind` for kinds and `atomic` for types that are
 //! owned whole. A field is its name (`!` when required), its type (`[]T` a list, `{}T` a map), the
 //! list's type (`set`, `map=key,key`) or `atomic`, `merge`/`merge=key`/`retain` for strategic merge
-//! patches, and `=default`; `={}` marks an object that is never missing in Go.
+//! patches, `ptr` for what Go has a pointer to and so can be missing, `omit` for what is not written
+//! when it is missing or zero, and `=default`; `={}` marks an object that is never missing in Go.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -20,21 +21,26 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use serde_json::Value;
 
+use super::golang::{Fact, Facts};
+
 /// The group-versions whose kinds the embedded API server may serve.
-const DOCUMENTS: [&str; 17] = [
+const DOCUMENTS: [&str; 20] = [
     "api__v1",
     "apis__admissionregistration.k8s.io__v1",
     "apis__apiextensions.k8s.io__v1",
+    "apis__apiregistration.k8s.io__v1",
     "apis__apps__v1",
     "apis__authentication.k8s.io__v1",
     "apis__authorization.k8s.io__v1",
     "apis__autoscaling__v1",
+    "apis__autoscaling__v2",
     "apis__batch__v1",
     "apis__certificates.k8s.io__v1",
     "apis__coordination.k8s.io__v1",
     "apis__discovery.k8s.io__v1",
     "apis__events.k8s.io__v1",
     "apis__networking.k8s.io__v1",
+    "apis__node.k8s.io__v1",
     "apis__policy__v1",
     "apis__rbac.authorization.k8s.io__v1",
     "apis__scheduling.k8s.io__v1",
@@ -44,7 +50,7 @@ const DOCUMENTS: [&str; 17] = [
 const PREFIX: &str = "#/components/schemas/";
 
 /// Renders all types of the documents in `directory`.
-pub(super) fn render(directory: &Path) -> Result<String> {
+pub(super) fn render(directory: &Path, facts: &Facts) -> Result<String> {
     let mut schemas: BTreeMap<String, Value> = BTreeMap::new();
     for document in DOCUMENTS {
         let path = directory.join(format!("{document}_openapi.json"));
@@ -67,18 +73,44 @@ pub(super) fn render(directory: &Path) -> Result<String> {
             .flatten()
             .filter_map(Value::as_str)
             .collect();
+        let facts = facts.get(&short(name));
         for (field, schema) in schema["properties"].as_object().into_iter().flatten() {
             let mark = if required.contains(&field.as_str()) {
                 "!"
             } else {
                 ""
             };
-            let _ = write!(out, " {field}{mark} {}", type_name(schema));
+            let ty = type_name(schema);
+            let _ = write!(out, " {field}{mark} {ty}");
+            presence(&mut out, &ty, facts.and_then(|facts| facts.get(field)));
             flags(&mut out, schema);
             out.push('\n');
         }
     }
     Ok(out)
+}
+
+/// Whether a field can be missing, and whether it is then left out.
+fn presence(out: &mut String, ty: &str, fact: Option<&Fact>) {
+    // What Go's sources do not tell is taken as it comes.
+    let unknown = Fact {
+        pointer: true,
+        omit_empty: true,
+        omit_zero: false,
+    };
+    let fact = fact.copied().unwrap_or(unknown);
+    let plain = matches!(
+        ty,
+        "string" | "int32" | "int64" | "double" | "bool" | "bytes"
+    ) || ty.starts_with("[]")
+        || ty.starts_with("{}");
+    if fact.pointer {
+        out.push_str(" ptr");
+    }
+    // Go never takes a struct for empty.
+    if fact.omit_zero || fact.omit_empty && (fact.pointer || plain) {
+        out.push_str(" omit");
+    }
 }
 
 /// Lists of kinds have nothing of their own.
@@ -114,6 +146,10 @@ fn short(name: &str) -> String {
         (
             "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.",
             "apiextensions.",
+        ),
+        (
+            "io.k8s.kube-aggregator.pkg.apis.apiregistration.",
+            "apiregistration.",
         ),
     ] {
         if let Some(rest) = name.strip_prefix(long) {

@@ -12,12 +12,13 @@ use std::path::Path;
 use anyhow::{Context, Result};
 
 /// Packages of `k8s.io/api` whose kinds clients send as protobuf.
-const PACKAGES: [&str; 16] = [
+pub(super) const PACKAGES: [&str; 18] = [
     "admissionregistration/v1",
     "apps/v1",
     "authentication/v1",
     "authorization/v1",
     "autoscaling/v1",
+    "autoscaling/v2",
     "batch/v1",
     "certificates/v1",
     "coordination/v1",
@@ -25,6 +26,7 @@ const PACKAGES: [&str; 16] = [
     "discovery/v1",
     "events/v1",
     "networking/v1",
+    "node/v1",
     "policy/v1",
     "rbac/v1",
     "scheduling/v1",

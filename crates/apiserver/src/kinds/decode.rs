@@ -1,14 +1,16 @@
-//! Type checks of built-in kinds.
+//! Type checks of built-in kinds, and the one form of each value.
 //!
 //! The real server decodes JSON into Go structs and answers 400 with the decoder's words when a value
-//! does not fit, before any validation. Nulls and empty lists and maps are dropped where Go would
-//! not write them either.
+//! does not fit, before any validation. What was read no longer knows how it was written: quantities
+//! and times have one form, and where Go has no pointer a zero is as good as nothing.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use super::types::{Ty, TypeDef, lookup};
+use super::quantity::Quantity;
+use super::types::{Field, Ty, TypeDef, lookup};
+use crate::golang;
 
-/// Checks the types in `object` and drops nulls of known fields.
+/// Checks the types in `object`, brings its values into their one form and drops what is zero.
 pub(super) fn decode(definition: &TypeDef, object: &mut Value) -> Result<(), String> {
     let mut at = Place {
         owner: definition.short_name().to_owned(),
@@ -59,22 +61,37 @@ fn named(definition: &TypeDef, value: &mut Value, at: &mut Place) -> Result<(), 
         };
         walk(&field.ty, child, &mut below)?;
     }
-    // Go does not write empty lists and maps that may be missing.
-    map.retain(
-        |name, child| match (definition.fields.get(name.as_str()), child) {
-            (Some(field), Value::Array(items)) if !field.required => {
-                !(items.is_empty() && matches!(field.ty, Ty::List(_)))
-            }
-            (Some(field), Value::Object(entries)) if !field.required => {
-                !(entries.is_empty() && matches!(field.ty, Ty::Map(..)))
-            }
-            _ => true,
-        },
-    );
+    map.retain(|name, child| {
+        let field = definition.fields.get(name.as_str());
+        !field.is_some_and(|field| is_nothing(field, child))
+    });
     Ok(())
 }
 
+/// Whether Go cannot tell `value` from a field that is not there.
+fn is_nothing(field: &Field, value: &Value) -> bool {
+    if field.pointer {
+        return false;
+    }
+    match (&field.ty, value) {
+        (Ty::String | Ty::Bytes, Value::String(text)) => text.is_empty(),
+        (Ty::Int32 | Ty::Int64 | Ty::Double, Value::Number(n)) => n.as_f64() == Some(0.0),
+        (Ty::Bool, Value::Bool(b)) => !b,
+        // An empty list that is always written is not the same as none.
+        (Ty::List(_), Value::Array(items)) => items.is_empty() && field.omit,
+        (Ty::Map(..), Value::Object(map)) => map.is_empty() && field.omit,
+        _ => false,
+    }
+}
+
 fn walk(ty: &Ty, value: &mut Value, at: &mut Place) -> Result<(), String> {
+    if value.is_null() {
+        // Go leaves the entry of a list or map as it was made: zero.
+        *value = ty.zero();
+        if value.is_null() {
+            return Ok(());
+        }
+    }
     match (ty, &mut *value) {
         (Ty::Named(name), value) => {
             let Some(definition) = lookup(name) else {
@@ -95,13 +112,22 @@ fn walk(ty: &Ty, value: &mut Value, at: &mut Place) -> Result<(), String> {
 }
 
 /// `Err(None)` for a value of the wrong type, `Err(Some(text))` for one of the wrong form.
-fn scalar(ty: &Ty, value: &Value) -> Result<(), Option<String>> {
-    let fits = match (ty, value) {
+fn scalar(ty: &Ty, value: &mut Value) -> Result<(), Option<String>> {
+    let fits = match (ty, &*value) {
         (Ty::Any, _)
-        | (Ty::String | Ty::Quantity | Ty::IntOrString, Value::String(_))
+        | (Ty::String | Ty::IntOrString, Value::String(_))
         | (Ty::Bool, Value::Bool(_))
-        | (Ty::Double | Ty::Quantity, Value::Number(_))
+        | (Ty::Double, Value::Number(_))
         | (Ty::Object, Value::Object(_)) => true,
+        (Ty::Quantity, Value::String(_) | Value::Number(_)) => {
+            let text = match &*value {
+                Value::String(text) => text.clone(),
+                number => number.to_string(),
+            };
+            let quantity = Quantity::parse(&text).map_err(|why| Some(why.to_owned()))?;
+            *value = json!(quantity.to_string());
+            true
+        }
         (Ty::Int32 | Ty::IntOrString, Value::Number(n)) => {
             n.as_i64().is_some_and(|n| i32::try_from(n).is_ok())
         }
@@ -111,23 +137,10 @@ fn scalar(ty: &Ty, value: &Value) -> Result<(), Option<String>> {
             let decoded = base64::engine::general_purpose::STANDARD.decode(text);
             return decoded
                 .map(drop)
-                .map_err(|error| Some(base64_fault(&error, text)));
+                .map_err(|error| Some(golang::base64_fault(&error, text)));
         }
         (Ty::Time | Ty::MicroTime, Value::String(text)) => {
-            if text.parse::<jiff::Timestamp>().is_err() {
-                let quoted = crate::golang::quote(&crate::golang::quote(text));
-                let layout = if *ty == Ty::Time {
-                    "2006-01-02T15:04:05Z07:00"
-                } else {
-                    "2006-01-02T15:04:05.000000Z07:00"
-                };
-                let quoted = quoted.replace("\\\"", "\"");
-                let quoted = quoted.trim_matches('"');
-                let rest = crate::golang::quote(text);
-                return Err(Some(format!(
-                    "parsing time \"{quoted}\" as \"{layout}\": cannot parse {rest} as \"2006\""
-                )));
-            }
+            *value = json!(time(text, *ty == Ty::MicroTime).map_err(Some)?);
             true
         }
         _ => false,
@@ -135,14 +148,37 @@ fn scalar(ty: &Ty, value: &Value) -> Result<(), Option<String>> {
     if fits { Ok(()) } else { Err(None) }
 }
 
-fn base64_fault(error: &base64::DecodeError, text: &str) -> String {
-    let at = match error {
-        base64::DecodeError::InvalidByte(at, _) | base64::DecodeError::InvalidLastSymbol(at, _) => {
-            *at
-        }
-        _ => text.len() / 4 * 4,
+/// A time in UTC, to the second or to the microsecond.
+fn time(text: &str, micro: bool) -> Result<String, String> {
+    let layout = if micro {
+        "2006-01-02T15:04:05.000000Z07:00"
+    } else {
+        "2006-01-02T15:04:05Z07:00"
     };
-    format!("illegal base64 data at input byte {at}")
+    let fault = |rest: &str, element: &str| {
+        format!(
+            "parsing time {} as {}: cannot parse {} as {}",
+            golang::quote(text),
+            golang::quote(layout),
+            golang::quote(rest),
+            golang::quote(element)
+        )
+    };
+    let Ok(parsed) = text.parse::<jiff::Timestamp>() else {
+        return Err(fault(text, "2006"));
+    };
+    if !micro {
+        return Ok(crate::clock::rfc3339(parsed));
+    }
+    // Six digits, no more and no less.
+    let rest = text.get(19..).unwrap_or_default();
+    let digits = rest
+        .strip_prefix('.')
+        .map_or(0, |d| d.bytes().take_while(u8::is_ascii_digit).count());
+    if digits != 6 {
+        return Err(fault(rest, ".000000"));
+    }
+    Ok(crate::clock::rfc3339_micro(parsed))
 }
 
 fn go_type(ty: &Ty) -> String {
@@ -198,7 +234,8 @@ mod tests {
 
     #[test]
     fn empty_lists_and_maps_are_as_good_as_missing() {
-        let mut object = json!({"data": {}, "metadata": {"labels": {}, "finalizers": []}});
+        let mut object =
+            json!({"data": {}, "metadata": {"labels": {}, "finalizers": [], "generateName": ""}});
         BuiltIn::find("", "v1", "ConfigMap")
             .unwrap()
             .decode(&mut object)
@@ -212,6 +249,25 @@ mod tests {
             .decode(&mut object)
             .unwrap();
         assert_eq!(object, same);
+    }
+
+    #[test]
+    fn values_have_one_form() {
+        let mut pod = json!({"spec": {
+            "hostNetwork": false, "automountServiceAccountToken": false, "nodeName": "",
+            "containers": [{"name": "a", "resources": {"limits": {"cpu": 0.5, "memory": "1024Mi"}}}],
+        }, "status": {"startTime": "2024-01-02T04:04:05.7+01:00"}});
+        BuiltIn::find("", "v1", "Pod")
+            .unwrap()
+            .decode(&mut pod)
+            .unwrap();
+        assert_eq!(
+            pod,
+            json!({"spec": {
+            "automountServiceAccountToken": false,
+            "containers": [{"name": "a", "resources": {"limits": {"cpu": "500m", "memory": "1Gi"}}}],
+        }, "status": {"startTime": "2024-01-02T03:04:05Z"}})
+        );
     }
 
     #[test]

@@ -1,13 +1,14 @@
 //! Defaults of built-in kinds.
 //!
 //! Three sources, in this order: what depends on other fields ([`depends`]), the table of plain
-//! defaults by type and field, and the zero values that a Go type shows even when nobody set them.
+//! defaults by type and field, and the defaults that the types themselves declare.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
 use serde_json::{Map, Value, json};
 
+use super::quantity::Quantity;
 use super::types::{Ty, TypeDef, lookup};
 
 /// Plain defaults by type: field and value.
@@ -43,7 +44,7 @@ pub(super) fn apply(definition: &TypeDef, object: &mut Value) {
         }
         if field.present {
             map.insert((*name).to_owned(), json!({}));
-        } else if let Some(default) = &field.default {
+        } else if let Some(default) = field.default.as_ref().filter(|d| **d != field.ty.zero()) {
             map.insert((*name).to_owned(), default.clone());
         }
     }
@@ -68,6 +69,14 @@ fn walk(ty: &Ty, value: &mut Value) {
                 walk(&list.item, item);
             }
         }
+        // Amounts of resources are counted in thousandths.
+        (Ty::Map(sub, _), Value::Object(map)) if **sub == Ty::Quantity => {
+            for amount in map.values_mut() {
+                if let Ok(quantity) = Quantity::parse(amount.as_str().unwrap_or_default()) {
+                    *amount = quantity.round_to_milli().to_string().into();
+                }
+            }
+        }
         (Ty::Map(sub, _), Value::Object(map)) => map.values_mut().for_each(|v| walk(sub, v)),
         _ => {}
     }
@@ -84,9 +93,7 @@ fn put(map: &mut Object, name: &str, value: Value) {
 /// Defaults that follow from other fields.
 fn depends(name: &str, map: &mut Object) {
     match name {
-        "core.v1.Secret" if text(map, "type").is_empty() => {
-            map.insert("type".into(), "Opaque".into());
-        }
+        "core.v1.Secret" => put(map, "type", "Opaque".into()),
         "core.v1.Pod" => pod(map),
         "core.v1.PodSpec" => pod_spec(map),
         "core.v1.NodeSpec" => {
@@ -94,22 +101,30 @@ fn depends(name: &str, map: &mut Object) {
                 put(map, "podCIDRs", json!([range]));
             }
         }
-        "core.v1.Container" | "core.v1.EphemeralContainer" => container(map),
-        "core.v1.Volume" if map.len() == 1 => put(map, "emptyDir", json!({})),
-        "core.v1.ServiceSpec" => service(map),
-        "apps.v1.DeploymentStrategy"
-        | "apps.v1.DaemonSetUpdateStrategy"
-        | "apps.v1.StatefulSetUpdateStrategy" => {
+        "core.v1.NodeStatus" => {
+            if let Some(capacity) = map.get("capacity").cloned() {
+                put(map, "allocatable", capacity);
+            }
+        }
+        "core.v1.ReplicationController" => labels_of_template(map, true),
+        "core.v1.LimitRangeItem" if text(map, "type") == "Container" => limits(map),
+        "core.v1.Container" | "core.v1.EphemeralContainer" => {
+            let policy = pull_policy(text(map, "image"));
+            put(map, "imagePullPolicy", policy.into());
+        }
+        "core.v1.Volume" if map.len() == usize::from(map.contains_key("name")) => {
+            put(map, "emptyDir", json!({}));
+        }
+        "core.v1.Service" => service(map),
+        "apps.v1.DeploymentStrategy" | "apps.v1.DaemonSetUpdateStrategy" => {
             if matches!(text(map, "type"), "" | "RollingUpdate") {
                 put(map, "rollingUpdate", json!({}));
             }
         }
-        "batch.v1.JobSpec" => {
-            if !map.contains_key("completions") && !map.contains_key("parallelism") {
-                put(map, "completions", json!(1));
-            }
-            put(map, "parallelism", json!(1));
+        "apps.v1.StatefulSetUpdateStrategy" if text(map, "type").is_empty() => {
+            put(map, "rollingUpdate", json!({}));
         }
+        "batch.v1.Job" => job(map),
         "networking.v1.NetworkPolicySpec" => {
             let egress = map
                 .get("egress")
@@ -141,9 +156,45 @@ fn depends(name: &str, map: &mut Object) {
     }
 }
 
+fn below<'a>(map: &'a mut Object, name: &str) -> Option<&'a mut Object> {
+    map.get_mut(name).and_then(Value::as_object_mut)
+}
+
+fn items<'a>(map: &'a mut Object, name: &str) -> impl Iterator<Item = &'a mut Object> {
+    let list = map.get_mut(name).and_then(Value::as_array_mut);
+    list.into_iter().flatten().filter_map(Value::as_object_mut)
+}
+
+/// Adds to the map `to` what the map `from` has and it has not.
+fn fill(map: &mut Object, from: &str, to: &str) {
+    if let Some(Value::Object(given)) = map.get(from).cloned() {
+        let to = map.entry(to).or_insert_with(|| json!({}));
+        for (name, value) in given {
+            if let Value::Object(to) = &mut *to {
+                put(to, &name, value);
+            }
+        }
+    }
+}
+
+/// What holds for pods, and not for templates of pods.
 fn pod(map: &mut Object) {
-    if let Some(Value::Object(spec)) = map.get_mut("spec") {
-        put(spec, "enableServiceLinks", json!(true));
+    let Some(spec) = below(map, "spec") else {
+        return;
+    };
+    put(spec, "enableServiceLinks", json!(true));
+    let host = spec.get("hostNetwork") == Some(&json!(true));
+    for list in ["containers", "initContainers"] {
+        for container in items(spec, list) {
+            if let Some(resources) = below(container, "resources") {
+                fill(resources, "limits", "requests");
+            }
+            for port in items(container, "ports").filter(|_| host) {
+                if let Some(number) = port.get("containerPort").cloned() {
+                    put(port, "hostPort", number);
+                }
+            }
+        }
     }
 }
 
@@ -158,87 +209,122 @@ fn pod_spec(map: &mut Object) {
             map.insert(to.into(), account.into());
         }
     }
-    if map.get("hostNetwork").and_then(Value::as_bool) == Some(true) {
-        for list in ["containers", "initContainers"] {
-            for container in map
-                .get_mut(list)
-                .and_then(Value::as_array_mut)
-                .into_iter()
-                .flatten()
-            {
-                let ports = container.get_mut("ports").and_then(Value::as_array_mut);
-                for port in ports.into_iter().flatten().filter_map(Value::as_object_mut) {
-                    if let Some(number) = port.get("containerPort").cloned() {
-                        put(port, "hostPort", number);
-                    }
-                }
-            }
-        }
+}
+
+/// An image that may change under its name is pulled each time.
+fn pull_policy(image: &str) -> &'static str {
+    let last = image.rsplit('/').next().unwrap_or_default();
+    let tag = last.split_once(':').map(|(_, tag)| tag);
+    let latest = !image.is_empty() && !image.contains('@') && tag.is_none_or(|t| t == "latest");
+    if latest { "Always" } else { "IfNotPresent" }
+}
+
+fn limits(map: &mut Object) {
+    for (from, to) in [
+        ("max", "default"),
+        ("default", "defaultRequest"),
+        ("min", "defaultRequest"),
+    ] {
+        fill(map, from, to);
     }
 }
 
-fn container(map: &mut Object) {
-    let image = text(map, "image");
-    let tag = image
-        .rsplit('/')
-        .next()
-        .and_then(|last| last.split_once(':'))
-        .map(|(_, tag)| tag);
-    let latest = !image.contains('@') && matches!(tag, None | Some("latest"));
-    if text(map, "imagePullPolicy").is_empty() {
-        let policy = if latest { "Always" } else { "IfNotPresent" };
-        map.insert("imagePullPolicy".into(), policy.into());
+/// Some kinds take the labels of their pods where they have none.
+fn labels_of_template(map: &mut Object, select: bool) {
+    let labels = map
+        .get("spec")
+        .and_then(|spec| spec.pointer("/template/metadata/labels"))
+        .cloned();
+    let Some(labels) = labels else { return };
+    if select && let Some(spec) = below(map, "spec") {
+        put(spec, "selector", labels.clone());
     }
-    if let Some(Value::Object(resources)) = map.get_mut("resources")
-        && let Some(Value::Object(limits)) = resources.get("limits").cloned()
-    {
-        let requests = resources.entry("requests").or_insert_with(|| json!({}));
-        if let Value::Object(requests) = requests {
-            for (name, limit) in limits {
-                requests.entry(name).or_insert(limit);
-            }
-        }
+    if let Some(metadata) = below(map, "metadata") {
+        put(metadata, "labels", labels);
+    }
+}
+
+fn job(map: &mut Object) {
+    labels_of_template(map, false);
+    let spec = map.entry("spec").or_insert_with(|| json!({}));
+    let Value::Object(spec) = spec else { return };
+    if !spec.contains_key("completions") && !spec.contains_key("parallelism") {
+        put(spec, "completions", json!(1));
+    }
+    let retries = if spec.contains_key("backoffLimitPerIndex") {
+        i32::MAX
+    } else {
+        6
+    };
+    let replacement = if spec.contains_key("podFailurePolicy") {
+        "Failed"
+    } else {
+        "TerminatingOrFailed"
+    };
+    for (name, value) in [
+        ("parallelism", json!(1)),
+        ("backoffLimit", json!(retries)),
+        ("completionMode", json!("NonIndexed")),
+        ("suspend", json!(false)),
+        ("podReplacementPolicy", json!(replacement)),
+        ("manualSelector", json!(false)),
+    ] {
+        put(spec, name, value);
     }
 }
 
 fn service(map: &mut Object) {
-    let kind = match text(map, "type") {
+    let Some(spec) = below(map, "spec") else {
+        return;
+    };
+    let kind = match text(spec, "type") {
         "" => "ClusterIP",
         kind => kind,
     }
     .to_owned();
-    if text(map, "sessionAffinity") == "ClientIP" {
-        put(
-            map,
-            "sessionAffinityConfig",
-            json!({"clientIP": {"timeoutSeconds": 10800}}),
-        );
-    }
-    for port in map
-        .get_mut("ports")
-        .and_then(Value::as_array_mut)
-        .into_iter()
-        .flatten()
-    {
-        if let Value::Object(port) = port {
-            put(port, "protocol", "TCP".into());
-            let unset = match port.get("targetPort") {
-                None => true,
-                Some(target) => *target == json!(0) || *target == json!(""),
-            };
-            if let (true, Some(number)) = (unset, port.get("port").cloned()) {
-                port.insert("targetPort".into(), number);
+    match text(spec, "sessionAffinity") {
+        "ClientIP" => {
+            let timeout = spec
+                .get("sessionAffinityConfig")
+                .and_then(|config| config.pointer("/clientIP/timeoutSeconds"));
+            if timeout.is_none() {
+                let config = json!({"clientIP": {"timeoutSeconds": 10800}});
+                spec.insert("sessionAffinityConfig".into(), config);
             }
         }
+        "" | "None" => {
+            spec.remove("sessionAffinityConfig");
+        }
+        _ => {}
     }
-    if kind != "ExternalName" {
-        put(map, "internalTrafficPolicy", "Cluster".into());
+    for port in items(spec, "ports") {
+        put(port, "protocol", "TCP".into());
+        let unset = match port.get("targetPort") {
+            None => true,
+            Some(target) => *target == json!(0) || *target == json!(""),
+        };
+        if unset {
+            let number = port.get("port").cloned().unwrap_or(json!(0));
+            port.insert("targetPort".into(), number);
+        }
     }
-    if matches!(kind.as_str(), "NodePort" | "LoadBalancer") {
-        put(map, "externalTrafficPolicy", "Cluster".into());
+    let balanced = kind == "LoadBalancer";
+    let outside =
+        balanced || kind == "NodePort" || kind == "ClusterIP" && spec.contains_key("externalIPs");
+    if outside {
+        put(spec, "externalTrafficPolicy", "Cluster".into());
     }
-    if kind == "LoadBalancer" {
-        put(map, "allocateLoadBalancerNodePorts", json!(true));
+    if balanced || matches!(kind.as_str(), "NodePort" | "ClusterIP") {
+        put(spec, "internalTrafficPolicy", "Cluster".into());
+    }
+    if balanced {
+        put(spec, "allocateLoadBalancerNodePorts", json!(true));
+        let balancer = below(map, "status").and_then(|status| below(status, "loadBalancer"));
+        if let Some(balancer) = balancer {
+            for ingress in items(balancer, "ingress").filter(|i| i.contains_key("ip")) {
+                put(ingress, "ipMode", "VIP".into());
+            }
+        }
     }
 }
 
@@ -263,8 +349,7 @@ mod tests {
             let definition = lookup(name).unwrap_or_else(|| panic!("{name}"));
             for (field, value) in defaults {
                 assert!(definition.fields.contains_key(field), "{name}.{field}");
-                let time = matches!(definition.fields[field].ty, Ty::Time | Ty::MicroTime);
-                assert_eq!(value.is_null(), time, "{name}.{field}");
+                assert!(!value.is_null(), "{name}.{field}");
             }
         }
     }

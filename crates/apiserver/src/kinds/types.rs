@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::schema::ListType;
 
@@ -59,11 +59,46 @@ impl TypeDef {
 pub(crate) struct Field {
     pub(crate) ty: Ty,
     pub(crate) required: bool,
+    /// Whether Go has a pointer here, so that it can be missing.
+    pub(crate) pointer: bool,
+    /// Whether it is not written when missing or zero.
+    pub(crate) omit: bool,
     /// Whether the Go type always has it: an embedded struct rather than a pointer to one.
     pub(crate) present: bool,
     pub(crate) default: Option<Value>,
     /// How strategic merge patches treat it.
     pub(crate) merge: Merge,
+}
+
+impl Field {
+    /// What is written when nobody set it: nothing, or a zero.
+    pub(crate) fn unset(&self) -> Option<Value> {
+        match (self.omit, self.pointer) {
+            (true, _) => None,
+            (false, true) => Some(Value::Null),
+            (false, false) => Some(self.ty.zero()),
+        }
+    }
+}
+
+impl Ty {
+    /// The value of a Go variable of this type to which nothing was assigned.
+    pub(crate) fn zero(&self) -> Value {
+        match self {
+            Self::String => json!(""),
+            Self::Int32 | Self::Int64 | Self::Double | Self::IntOrString => json!(0),
+            Self::Bool => json!(false),
+            Self::Quantity => json!("0"),
+            Self::Named(_) => json!({}),
+            Self::Bytes
+            | Self::Time
+            | Self::MicroTime
+            | Self::Object
+            | Self::Any
+            | Self::List(_)
+            | Self::Map(..) => Value::Null,
+        }
+    }
 }
 
 /// How a strategic merge patch treats a list.
@@ -168,6 +203,7 @@ fn field(line: &'static str) -> Option<(&'static str, Field)> {
     let name = words.next()?;
     let mut ty = ty(words.next()?);
     let (mut default, mut merge, mut present) = (None, Merge::default(), false);
+    let (mut pointer, mut omit) = (false, false);
     for word in words {
         if let Some(keys) = word.strip_prefix("map=") {
             if let Ty::List(list) = &mut ty {
@@ -188,6 +224,8 @@ fn field(line: &'static str) -> Option<(&'static str, Field)> {
             match (word, &mut ty) {
                 ("set", Ty::List(list)) => list.kind = ListType::Set,
                 ("atomic", Ty::Map(_, atomic)) => *atomic = true,
+                ("ptr", _) => pointer = true,
+                ("omit", _) => omit = true,
                 ("merge", _) => merge.lists = true,
                 ("retain", _) => merge.retain = true,
                 _ => {}
@@ -198,6 +236,8 @@ fn field(line: &'static str) -> Option<(&'static str, Field)> {
     let field = Field {
         ty,
         required: plain.is_some(),
+        pointer,
+        omit,
         present,
         default,
         merge,

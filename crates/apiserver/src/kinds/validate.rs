@@ -6,7 +6,9 @@ mod admission;
 mod config;
 mod crd;
 mod crd_names;
+mod diff;
 mod network;
+mod node;
 mod pod;
 mod rbac;
 mod storage;
@@ -36,6 +38,8 @@ pub(super) fn check(
         ("", "PersistentVolumeClaim") => storage::claim(object, old, &mut faults),
         ("", "PersistentVolume") => storage::volume(object, old, &mut faults),
         ("", "Event") => config::event(object, &mut faults),
+        ("events.k8s.io", "Event") => config::new_event(object, old, &mut faults),
+        ("", "Node") => node::node(object, old, &mut faults),
         ("apps" | "batch", _) => workload::check(kind, object, old, &mut faults),
         ("storage.k8s.io", _) => storage::check(kind, object, old, &mut faults),
         ("rbac.authorization.k8s.io", _) => rbac::check(kind, object, old, &mut faults),

@@ -155,6 +155,11 @@ impl FieldError {
         Self::new(Fault::Duplicate, field, Some(value.into()), "")
     }
 
+    /// A value, whose rendering is `shown`, appears twice where it must be unique.
+    pub fn duplicate_shown(field: &str, shown: &str) -> Self {
+        Self::duplicate(field, format!("{RAW}{shown}"))
+    }
+
     /// A value refers to something that is not there.
     pub fn not_found(field: &str, value: impl Into<Value>) -> Self {
         Self::new(Fault::NotFound, field, Some(value.into()), "")

@@ -89,6 +89,76 @@ pub(super) fn secret(object: &Value, old: Option<&Value>, faults: &mut Faults) {
     frozen(object, old, &["data"], faults);
 }
 
+/// Events of the new kind say more, and cannot be changed.
+pub(super) fn new_event(object: &Value, old: Option<&Value>, faults: &mut Faults) {
+    let timed = !object["eventTime"].is_null();
+    let about = text(&object["regarding"], "namespace");
+    let own = text(&object["metadata"], "namespace");
+    let fits = match (timed, about.is_empty()) {
+        (false, true) => own == "default",
+        (false, false) => own == about,
+        (true, true) => matches!(own, "default" | "kube-system"),
+        (true, false) => true,
+    };
+    if !fits {
+        let why = "does not match event.namespace";
+        faults.invalid("involvedObject.namespace", about, why);
+    }
+    if timed {
+        let controller = text(object, "reportingController");
+        if controller.is_empty() {
+            faults.required("reportingController", "");
+        }
+        let wrong = names::qualified_name(controller);
+        faults.each("reportingController", controller, wrong);
+        for name in ["reportingInstance", "action", "reason"] {
+            if text(object, name).is_empty() {
+                faults.required(name, "");
+            }
+            if text(object, name).len() > 128 {
+                faults.invalid(name, "", "can have at most 128 characters");
+            }
+        }
+        if text(object, "note").len() > 1024 {
+            faults.invalid("message", "", "can have at most 1024 characters");
+        }
+    }
+    match old {
+        None => {
+            if !timed {
+                faults.required("eventTime", "");
+            }
+            let kind = text(object, "type");
+            if !matches!(kind, "Normal" | "Warning") {
+                faults.invalid("type", "", format!("has invalid value: {kind}"));
+            }
+            for (name, shown) in [
+                ("deprecatedFirstTimestamp", "firstTimestamp"),
+                ("deprecatedLastTimestamp", "lastTimestamp"),
+                ("deprecatedCount", "count"),
+                ("deprecatedSource", "source"),
+            ] {
+                if !is_empty(&object[name]) {
+                    faults.invalid(shown, "", "needs to be unset");
+                }
+            }
+        }
+        Some(_) => {
+            for (name, shown) in [
+                ("regarding", "involvedObject"),
+                ("reason", "reason"),
+                ("note", "message"),
+                ("type", "type"),
+                ("eventTime", "eventTime"),
+                ("action", "action"),
+                ("related", "related"),
+            ] {
+                faults.immutable(object, old, name, shown);
+            }
+        }
+    }
+}
+
 pub(super) fn event(object: &Value, faults: &mut Faults) {
     let involved = text(&object["involvedObject"], "namespace");
     let own = text(&object["metadata"], "namespace");

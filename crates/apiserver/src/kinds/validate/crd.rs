@@ -13,7 +13,7 @@ use crate::schema::{FieldError, Schema};
 
 pub(super) fn check(object: &Value, old: Option<&Value>, faults: &mut Faults) {
     let spec = &object["spec"];
-    crd_names::check(object, faults);
+    crd_names::check(object, old, faults);
     match text(spec, "scope") {
         "" => faults.required("spec.scope", ""),
         scope => faults.one_of("spec.scope", scope, &["Cluster", "Namespaced"]),
@@ -28,10 +28,24 @@ pub(super) fn check(object: &Value, old: Option<&Value>, faults: &mut Faults) {
     }
     versions(spec, faults);
     conversion(&spec["conversion"], faults);
-    if let Some(old) = old {
-        update(object, old, faults);
+    match old {
+        Some(old) => update(object, old, faults),
+        None => noted(object, faults),
     }
     faults.0.sort_by_key(ToString::to_string);
+}
+
+/// A version that is stored is noted as such once, so a second one of its name is not.
+fn noted(object: &Value, faults: &mut Faults) {
+    let versions = list(&object["spec"]["versions"]);
+    for (i, version) in versions.iter().enumerate() {
+        let same = |other: &Value| other["name"] == version["name"] && other["storage"] == true;
+        if version["storage"] == true && versions[..i].iter().any(same) {
+            let why = format!("must have the storage version {}", text(version, "name"));
+            let all = object["status"]["storedVersions"].clone();
+            faults.invalid("status.storedVersions", all, why);
+        }
+    }
 }
 
 /// What all versions have in common under `name`, if they have.

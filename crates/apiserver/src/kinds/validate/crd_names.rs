@@ -5,12 +5,13 @@ use serde_json::Value;
 use super::{Faults, list, text};
 use crate::names;
 
-pub(super) fn check(object: &Value, faults: &mut Faults) {
+pub(super) fn check(object: &Value, old: Option<&Value>, faults: &mut Faults) {
     let spec = &object["spec"];
     let group = text(spec, "group");
     let plural = text(&spec["names"], "plural");
     let name = text(&object["metadata"], "name");
-    if name != format!("{plural}.{group}") {
+    // Neither the group nor the name can change later, which is told apart.
+    if old.is_none() && name != format!("{plural}.{group}") {
         let why = "must be spec.names.plural+\".\"+spec.group";
         faults.invalid("metadata.name", name, why);
     }

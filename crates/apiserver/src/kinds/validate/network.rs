@@ -23,6 +23,11 @@ pub(super) fn service(object: &Value, old: Option<&Value>, faults: &mut Faults) 
         }
     }
     ports(spec, faults);
+    let ingress = &object["status"]["loadBalancer"]["ingress"];
+    if kind != "LoadBalancer" && !is_empty(ingress) {
+        let why = "may only be used when `spec.type` is 'LoadBalancer'";
+        faults.forbidden("status.loadBalancer.ingress", why);
+    }
     if let Some(labels) = spec["selector"].as_object() {
         faults
             .0
@@ -104,6 +109,24 @@ pub(super) fn slice(object: &Value, old: Option<&Value>, faults: &mut Faults) {
         if is_empty(&endpoint["addresses"]) {
             let at = format!("endpoints[{i}].addresses");
             faults.required(&at, "must contain at least 1 address");
+        }
+        for (j, address) in list(&endpoint["addresses"]).iter().enumerate() {
+            let address = address.as_str().unwrap_or_default();
+            let at = format!("endpoints[{i}].addresses");
+            let parsed = address.parse::<std::net::IpAddr>();
+            match (kind, parsed) {
+                ("IPv4" | "IPv6", Err(_)) => {
+                    let why = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)";
+                    faults.invalid(&format!("{at}[{j}]"), address, why);
+                }
+                ("IPv4", Ok(found)) if !found.is_ipv4() => {
+                    faults.invalid(&at, address, "must be an IPv4 address");
+                }
+                ("IPv6", Ok(found)) if !found.is_ipv6() => {
+                    faults.invalid(&at, address, "must be an IPv6 address");
+                }
+                _ => {}
+            }
         }
     }
 }

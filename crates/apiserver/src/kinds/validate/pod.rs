@@ -2,7 +2,8 @@
 
 use serde_json::Value;
 
-use super::{Faults, is_empty, list, text};
+use super::{Faults, diff, is_empty, list, text};
+use crate::kinds::quantity::Quantity;
 use crate::names;
 use crate::schema::FieldError;
 
@@ -43,7 +44,9 @@ fn update(new: &Value, old: &Value, faults: &mut Faults) {
             "pod updates may not change fields other than `spec.containers[*].image`,\
              `spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only \
              additions to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be \
-             set to 1 if it was previously negative)\n",
+             set to 1 if it was previously negative)\n"
+                .to_owned()
+                + &diff::unified(&masked(old), &masked(new)),
         );
     }
 }
@@ -234,34 +237,12 @@ fn resources(resources: &Value, at: &str, faults: &mut Faults) {
     }
 }
 
-/// The number that a quantity stands for.
-pub(super) fn quantity(value: &Value) -> Option<f64> {
-    let Some(text) = value.as_str() else {
-        return value.as_f64();
+/// The amount that a quantity stands for, in billionths.
+pub(super) fn quantity(value: &Value) -> Option<i128> {
+    let quantity = match value {
+        Value::String(text) => Quantity::parse(text),
+        Value::Number(number) => Quantity::parse(&number.to_string()),
+        _ => return None,
     };
-    let split = text
-        .find(|c: char| !(c.is_ascii_digit() || ".+-".contains(c)))
-        .unwrap_or(text.len());
-    let (number, suffix) = text.split_at(split);
-    let number: f64 = number.parse().ok()?;
-    let factor = match suffix {
-        "n" => 1e-9,
-        "u" => 1e-6,
-        "m" => 1e-3,
-        "" => 1.0,
-        "k" => 1e3,
-        "M" => 1e6,
-        "G" => 1e9,
-        "T" => 1e12,
-        "P" => 1e15,
-        "E" => 1e18,
-        "Ki" => 1024.0,
-        "Mi" => 1024f64.powi(2),
-        "Gi" => 1024f64.powi(3),
-        "Ti" => 1024f64.powi(4),
-        "Pi" => 1024f64.powi(5),
-        "Ei" => 1024f64.powi(6),
-        exponent => 10f64.powi(exponent.strip_prefix(['e', 'E'])?.parse().ok()?),
-    };
-    Some(number * factor)
+    quantity.ok().map(Quantity::nanos)
 }

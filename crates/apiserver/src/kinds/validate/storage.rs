@@ -2,8 +2,9 @@
 
 use serde_json::Value;
 
-use super::{Faults, is_empty, list, text};
-use crate::names;
+use super::{Faults, diff, is_empty, list, text};
+use crate::schema::FieldError;
+use crate::{names, object};
 
 const MODES: [&str; 4] = [
     "ReadOnlyMany",
@@ -35,7 +36,7 @@ pub(super) fn claim(object: &Value, old: Option<&Value>, faults: &mut Faults) {
     let storage = &spec["resources"]["requests"]["storage"];
     if storage.is_null() {
         faults.required("spec.resources[storage]", "");
-    } else if super::pod::quantity(storage).is_some_and(|n| n <= 0.0) {
+    } else if super::pod::quantity(storage).is_some_and(|n| n <= 0) {
         let at = "spec.resources[storage]";
         faults.invalid(at, storage.clone(), "must be greater than zero");
     }
@@ -49,30 +50,37 @@ pub(super) fn claim(object: &Value, old: Option<&Value>, faults: &mut Faults) {
     }
     let Some(old) = old else { return };
     let before = &old["spec"];
-    let masked = |spec: &Value| {
-        let mut spec = spec.clone();
-        if let Value::Object(map) = &mut spec {
-            for name in ["resources", "volumeAttributesClassName"] {
-                map.remove(name);
-            }
-            // The binder names the volume once.
-            if text(before, "volumeName").is_empty() {
-                map.remove("volumeName");
-            }
+    let mut allowed = before.clone();
+    let mut keep = |name: &str| object::put(&mut allowed, name, spec.get(name).cloned());
+    // The binder names the volume once.
+    if text(before, "volumeName").is_empty() {
+        keep("volumeName");
+    }
+    let bound = object["status"]["phase"] == "Bound";
+    if bound {
+        keep("volumeAttributesClassName");
+        if !storage.is_null() {
+            allowed["resources"]["requests"]["storage"] = storage.clone();
         }
-        spec
-    };
-    if masked(spec) != masked(before) {
+    }
+    // A class can be given later to a claim that was made without any.
+    if before["storageClassName"].is_null() && !spec["storageClassName"].is_null() {
+        allowed["storageClassName"] = spec["storageClassName"].clone();
+    }
+    if *spec != allowed {
+        let changes = diff::unified(&allowed, spec);
         faults.forbidden(
             "spec",
-            "spec is immutable after creation except resources.requests and \
-             volumeAttributesClassName for bound claims\n",
+            format!(
+                "spec is immutable after creation except resources.requests and \
+                 volumeAttributesClassName for bound claims\n{changes}"
+            ),
         );
     }
+    let amount = |value: &Value| super::pod::quantity(value).unwrap_or(0);
     let was = &before["resources"]["requests"]["storage"];
-    if let (Some(new), Some(was)) = (super::pod::quantity(storage), super::pod::quantity(was))
-        && new < was
-    {
+    let held = &old["status"]["capacity"]["storage"];
+    if amount(storage) < amount(was) && amount(storage) <= amount(held) {
         let why = "field can not be less than status.capacity";
         faults.forbidden("spec.resources.requests.storage", why);
     }
@@ -141,7 +149,19 @@ pub(super) fn check(kind: &str, object: &Value, old: Option<&Value>, faults: &mu
                     "must specify exactly one of inlineVolumeSpec and persistentVolumeName",
                 );
             }
-            faults.immutable(object, old, "spec", "spec");
+            if old.is_some_and(|old| old["spec"] != *spec) {
+                let shown = format!(
+                    "{{\"Attacher\":{},\"Source\":{{\"PersistentVolumeName\":{},\"InlineVolumeSpec\":{}}},\"NodeName\":{}}}",
+                    spec["attacher"],
+                    spec["source"]["persistentVolumeName"],
+                    spec["source"]["inlineVolumeSpec"],
+                    spec["nodeName"]
+                );
+                let why = "field is immutable";
+                faults
+                    .0
+                    .push(FieldError::invalid_shown("spec", &shown, why));
+            }
         }
         "CSIDriver" => {
             let modes = ["ReadWriteOnceWithFSType", "File", "None"];
@@ -186,10 +206,12 @@ fn class(object: &Value, old: Option<&Value>, faults: &mut Faults) {
         }
     }
     let Some(old) = old else { return };
-    for name in ["parameters", "provisioner", "reclaimPolicy"] {
-        if object[name] != old[name] {
-            faults.forbidden(name, format!("updates to {name} are forbidden."));
-        }
+    for name in [
+        "parameters",
+        "provisioner",
+        "reclaimPolicy",
+        "volumeBindingMode",
+    ] {
+        faults.immutable(object, Some(old), name, name);
     }
-    faults.immutable(object, Some(old), "volumeBindingMode", "volumeBindingMode");
 }

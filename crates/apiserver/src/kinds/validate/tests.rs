@@ -81,6 +81,7 @@ fn workloads_are_checked() {
     );
     insta::assert_snapshot!(faults("apps", "Deployment", json!({"spec": {"template": {"spec": {"restartPolicy": "Never"}}}}), None), @r#"
     spec.selector: Required value
+    spec.template.metadata.labels: Invalid value: null: `selector` does not match template `labels`
     spec.template.spec.containers: Required value
     spec.template.spec.restartPolicy: Unsupported value: "Never": supported values: "Always"
     "#);
@@ -100,10 +101,10 @@ fn services_and_storage_are_checked() {
     spec.accessModes: Unsupported value: "Odd": supported values: "ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod"
     spec.resources[storage]: Required value
     "#);
-    insta::assert_snapshot!(faults("storage.k8s.io", "StorageClass", json!({"provisioner": "b", "parameters": {"a": "1"}}), Some(json!({"provisioner": "a"}))), @"
-    parameters: Forbidden: updates to parameters are forbidden.
-    provisioner: Forbidden: updates to provisioner are forbidden.
-    ");
+    insta::assert_snapshot!(faults("storage.k8s.io", "StorageClass", json!({"provisioner": "b", "parameters": {"a": "1"}}), Some(json!({"provisioner": "a"}))), @r#"
+    parameters: Invalid value: {"a":"1"}: field is immutable
+    provisioner: Invalid value: "b": field is immutable
+    "#);
     insta::assert_snapshot!(faults("", "PersistentVolume", json!({"spec": {}}), None), @"
     spec.accessModes: Required value: at least 1 access mode is required
     spec.capacity: Required value

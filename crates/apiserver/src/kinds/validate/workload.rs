@@ -54,14 +54,13 @@ fn selector(kind: &str, spec: &Value, faults: &mut Faults) {
     let selector = &spec["selector"];
     if selector.is_null() {
         faults.required("spec.selector", "");
-        return;
-    }
-    if is_empty(&selector["matchLabels"]) && is_empty(&selector["matchExpressions"]) {
+    } else if is_empty(&selector["matchLabels"]) && is_empty(&selector["matchExpressions"]) {
         let why = format!("empty selector is invalid for {}", kind.to_lowercase());
         faults.invalid("spec.selector", selector.clone(), why);
     }
     let labels = &spec["template"]["metadata"]["labels"];
-    if !matches(selector, labels) {
+    // No selector selects nothing.
+    if selector.is_null() || !matches(selector, labels) {
         let why = "`selector` does not match template `labels`";
         let shown = if labels.is_null() {
             Value::Null
@@ -169,7 +168,15 @@ pub(super) fn budget(object: &Value, faults: &mut Faults) {
     let spec = &object["spec"];
     if !spec["minAvailable"].is_null() && !spec["maxUnavailable"].is_null() {
         let why = "minAvailable and maxUnavailable cannot be both set";
-        faults.invalid("spec", spec.clone(), why);
+        let shown = format!(
+            "{{\"MinAvailable\":{},\"Selector\":{},\"MaxUnavailable\":{},\"UnhealthyPodEvictionPolicy\":{}}}",
+            spec["minAvailable"],
+            spec["selector"],
+            spec["maxUnavailable"],
+            spec["unhealthyPodEvictionPolicy"]
+        );
+        let error = FieldError::invalid_shown("spec", &shown, why);
+        faults.0.push(error);
     }
     for name in ["minAvailable", "maxUnavailable"] {
         let at = format!("spec.{name}");
