@@ -13,6 +13,29 @@ use crate::{
 
 const NAMESPACES: [&str; 4] = ["default", "kube-system", "kube-public", "kube-node-lease"];
 
+/// The priorities of pods without which a cluster does not work: name, value and purpose.
+const PRIORITIES: [(&str, i64, &str); 2] = [
+    (
+        "system-cluster-critical",
+        2_000_000_000,
+        "Used for system critical pods that must run in the cluster, but can be moved to another node if necessary.",
+    ),
+    (
+        "system-node-critical",
+        2_000_001_000,
+        "Used for system critical pods that must not be moved from their current node.",
+    ),
+];
+
+fn priority((name, value, purpose): (&str, i64, &str)) -> Value {
+    json!({
+        "metadata": {"name": name},
+        "value": value,
+        "description": purpose,
+        "preemptionPolicy": "PreemptLowerPriority",
+    })
+}
+
 /// Creates what is missing.
 pub(crate) async fn run(api: &Arc<Api>) -> Result<()> {
     let context = Context::internal("system:apiserver", "kube-apiserver");
@@ -20,6 +43,10 @@ pub(crate) async fn run(api: &Arc<Api>) -> Result<()> {
     let rbac = "rbac.authorization.k8s.io";
     for (kind, objects) in [
         (("", "v1", "namespaces"), namespaces.to_vec()),
+        (
+            ("scheduling.k8s.io", "v1", "priorityclasses"),
+            PRIORITIES.map(priority).to_vec(),
+        ),
         ((rbac, "v1", "clusterroles"), roles::cluster_roles()),
         (
             (rbac, "v1", "clusterrolebindings"),

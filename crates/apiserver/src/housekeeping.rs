@@ -8,13 +8,17 @@ mod definitions;
 mod events;
 mod garbage;
 mod namespaces;
+mod protection;
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use tokio::time;
 
 use self::garbage::Graph;
-use crate::api::{Api, context::Context};
+use crate::{
+    api::{Api, context::Context},
+    store::Entry,
+};
 
 /// Work that failed is tried again after this long.
 const RETRY: Duration = Duration::from_secs(5);
@@ -25,6 +29,8 @@ pub(crate) struct Housekeeper {
     api: Arc<Api>,
     context: Context,
     graph: Graph,
+    /// Claims and volumes that are deleted and may be in use: storage and key.
+    leaving: BTreeSet<(String, String)>,
     /// The revision up to which the history is known.
     seen: u64,
 }
@@ -37,6 +43,7 @@ impl Housekeeper {
         let mut keeper = Self {
             context: Context::internal("system:kube-controller-manager", "kube-controller-manager"),
             graph: Graph::default(),
+            leaving: BTreeSet::new(),
             seen: 0,
             api,
         };
@@ -76,6 +83,7 @@ impl Housekeeper {
             if let Ok(snapshot) = self.api.store.list(&storage, "", None) {
                 for entry in &snapshot.entries {
                     self.graph.put(&storage, entry);
+                    self.note_leaving(&storage, entry);
                 }
             }
         }
@@ -91,6 +99,7 @@ impl Housekeeper {
                         self.graph.gone(&event);
                     } else {
                         self.graph.put(&event.resource, &event.entry);
+                        self.note_leaving(&event.resource, &event.entry);
                     }
                 }
                 self.seen = revision;
@@ -99,11 +108,21 @@ impl Housekeeper {
         }
     }
 
+    fn note_leaving(&mut self, storage: &str, entry: &Entry) {
+        if matches!(storage, protection::CLAIMS | protection::VOLUMES)
+            && crate::object::is_deleting(&entry.value())
+        {
+            self.leaving
+                .insert((storage.to_owned(), entry.key.to_string()));
+        }
+    }
+
     /// Does what can be done now; true when something must be tried again later.
     async fn work(&mut self) -> bool {
+        let volumes = self.release_volumes().await;
         let garbage = self.collect_garbage().await;
         let namespaces = self.empty_namespaces().await;
         let definitions = self.empty_definitions().await;
-        garbage || namespaces || definitions
+        volumes || garbage || namespaces || definitions
     }
 }

@@ -10,6 +10,9 @@ use crate::{
     object,
 };
 
+/// The finalizer by which each namespace waits for its contents.
+const FINALIZER: &str = "kubernetes";
+
 impl Housekeeper {
     /// Empties terminating namespaces and lets go of those that are empty; true when something failed.
     pub(super) async fn empty_namespaces(&mut self) -> bool {
@@ -30,11 +33,8 @@ impl Housekeeper {
     }
 
     async fn empty_namespace(&self, namespace: &Value) -> bool {
-        if !object::is_deleting(namespace)
-            || namespace["spec"]["finalizers"]
-                .as_array()
-                .is_none_or(Vec::is_empty)
-        {
+        let finalizers = object::strings(&namespace["spec"]["finalizers"]);
+        if !object::is_deleting(namespace) || !finalizers.contains(&FINALIZER) {
             return true;
         }
         let name = object::name(namespace);
@@ -86,14 +86,21 @@ impl Housekeeper {
                 }
             }
             if left > 0 {
-                remaining.push((resource.qualified(), left));
+                remaining.push((format!("{}.{}", resource.plural, resource.group), left));
             }
         }
-        if remaining.is_empty() {
-            return self.finish_namespace(name).await;
-        }
         let finalizers: Vec<_> = finalizers.into_iter().collect();
-        self.report_namespace(name, &remaining, &finalizers).await
+        let others = object::strings(&namespace["spec"]["finalizers"]).len() > 1;
+        // Nobody reads what is said about a namespace that goes with this step.
+        let told = if remaining.is_empty() && !others {
+            true
+        } else {
+            self.report_namespace(name, &remaining, &finalizers).await
+        };
+        if remaining.is_empty() {
+            return self.finish_namespace(name).await && told;
+        }
+        told
     }
 
     /// Gives up the namespace's own finalizer; with no other left it is gone.
@@ -111,10 +118,10 @@ impl Housekeeper {
             .api
             .change(&self.context, &namespaces, at, By::Update, |old| {
                 let mut new = old.clone();
-                new["spec"]["finalizers"] = json!([]);
-                if let Some(spec) = new["spec"].as_object_mut() {
-                    spec.remove("finalizers");
-                }
+                let left = object::strings(&old["spec"]["finalizers"]).into_iter();
+                let left: Vec<&str> = left.filter(|name| *name != FINALIZER).collect();
+                let left = (!left.is_empty()).then(|| json!(left));
+                object::put(&mut new["spec"], "finalizers", left);
                 Ok(new)
             })
             .await;
@@ -144,6 +151,54 @@ impl Housekeeper {
             "Some content in the namespace has finalizers remaining: {}",
             spell(finalizers, " in")
         );
+        let content = match remaining {
+            [] => ("ContentRemoved", "All content successfully removed"),
+            _ => ("SomeResourcesRemain", content.as_str()),
+        };
+        let waiting = match finalizers {
+            [] => (
+                "ContentHasNoFinalizers",
+                "All content-preserving finalizers finished",
+            ),
+            _ => ("SomeFinalizersRemain", waiting.as_str()),
+        };
+        let said = |some: bool| if some { "True" } else { "False" };
+        let said = [
+            (
+                "NamespaceDeletionDiscoveryFailure",
+                "False",
+                (
+                    "ResourcesDiscovered",
+                    "All resources successfully discovered",
+                ),
+            ),
+            (
+                "NamespaceDeletionGroupVersionParsingFailure",
+                "False",
+                (
+                    "ParsedGroupVersions",
+                    "All legacy kube types successfully parsed",
+                ),
+            ),
+            (
+                "NamespaceDeletionContentFailure",
+                "False",
+                (
+                    "ContentDeleted",
+                    "All content successfully deleted, may be waiting on finalization",
+                ),
+            ),
+            (
+                "NamespaceContentRemaining",
+                said(!remaining.is_empty()),
+                content,
+            ),
+            (
+                "NamespaceFinalizersRemaining",
+                said(!finalizers.is_empty()),
+                waiting,
+            ),
+        ];
         let now = self.api.clock.now_rfc3339();
         let at = Address {
             namespace: "",
@@ -158,19 +213,8 @@ impl Housekeeper {
                     .as_array()
                     .cloned()
                     .unwrap_or_default();
-                object::set_condition(
-                    &mut conditions,
-                    ("NamespaceContentRemaining", "True"),
-                    ("SomeResourcesRemain", &content),
-                    &now,
-                );
-                if !finalizers.is_empty() {
-                    object::set_condition(
-                        &mut conditions,
-                        ("NamespaceFinalizersRemaining", "True"),
-                        ("SomeFinalizersRemain", &waiting),
-                        &now,
-                    );
+                for (kind, status, why) in said {
+                    object::set_condition(&mut conditions, (kind, status), why, &now);
                 }
                 new["status"]["conditions"] = json!(conditions);
                 Ok(new)
