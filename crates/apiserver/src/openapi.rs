@@ -2,12 +2,13 @@
 //!
 //! `kubectl explain` reads them to describe kinds, `kubectl apply` and `diff` to learn how lists merge
 //! and whether the server checks fields and knows dry runs. Version 3 has one document per group and
-//! version with an index over them; version 2 has one document of all.
+//! version with an index over them; version 2 has one document of all, also as protobuf.
 //!
 //! Built-in kinds come from the table of types and have no descriptions; custom ones bring their own
 //! schema, descriptions included.
 
 mod operations;
+pub(crate) mod protobuf;
 mod schemas;
 
 use std::fmt::Write as _;

@@ -7,6 +7,7 @@
 mod list;
 mod strategic;
 
+use json_patch::{AddOperation, PatchOperation};
 use serde_json::Value;
 
 use crate::shape::Shape;
@@ -32,7 +33,32 @@ pub fn json(document: &mut Value, patch: &Value) -> Result<(), Error> {
     }
     let patch: json_patch::Patch = serde_json::from_value(patch.clone())
         .map_err(|error| Error::Failed(format!("cannot understand the patch: {error}")))?;
-    json_patch::patch(document, &patch).map_err(|error| Error::Failed(error.to_string()))
+    let mut patched = document.clone();
+    for operation in patch.0 {
+        let operation = json_patch::Patch(vec![lenient(operation, &patched)]);
+        json_patch::patch(&mut patched, &operation)
+            .map_err(|error| Error::Failed(error.to_string()))?;
+    }
+    *document = patched;
+    Ok(())
+}
+
+/// Kubernetes lets a patch replace a member that an object does not have.
+fn lenient(operation: PatchOperation, document: &Value) -> PatchOperation {
+    let PatchOperation::Replace(replace) = operation else {
+        return operation;
+    };
+    let path = replace.path.as_str();
+    let parent = path
+        .rsplit_once('/')
+        .and_then(|(parent, _)| document.pointer(parent));
+    if parent.is_some_and(Value::is_object) && document.pointer(path).is_none() {
+        return PatchOperation::Add(AddOperation {
+            path: replace.path,
+            value: replace.value,
+        });
+    }
+    PatchOperation::Replace(replace)
 }
 
 /// Applies a merge patch.
@@ -45,6 +71,11 @@ pub fn merge(document: &mut Value, patch: &Value) -> Result<(), Error> {
 }
 
 fn wrong_type(patch: &Value, wanted: &str) -> Error {
+    let why = misfit(patch, wanted);
+    Error::Malformed(format!("error decoding patch: {why}"))
+}
+
+fn misfit(patch: &Value, wanted: &str) -> String {
     let found = match patch {
         Value::Null => "null",
         Value::Bool(_) => "bool",
@@ -53,15 +84,13 @@ fn wrong_type(patch: &Value, wanted: &str) -> Error {
         Value::Array(_) => "array",
         Value::Object(_) => "object",
     };
-    Error::Malformed(format!(
-        "error decoding patch: json: cannot unmarshal {found} into Go value of type {wanted}"
-    ))
+    format!("json: cannot unmarshal {found} into Go value of type {wanted}")
 }
 
 /// Applies a strategic merge patch to an object of a built-in kind. On error `document` is as it was.
 pub fn strategic(document: &mut Value, patch: &Value, shape: Shape<'_>) -> Result<(), Error> {
     let (Value::Object(original), Value::Object(patch)) = (&*document, patch) else {
-        return Err(wrong_type(patch, "map[string]interface {}"));
+        return Err(Error::Malformed(misfit(patch, "map[string]interface {}")));
     };
     let merged = strategic::merge_map(original.clone(), patch.clone(), shape)?;
     *document = Value::Object(merged);

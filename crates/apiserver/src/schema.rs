@@ -114,5 +114,11 @@ pub(crate) fn join(path: &str, name: &str) -> String {
     }
 }
 
+/// Whether strings of this `format` are checked.
+pub(crate) fn is_format(name: &str) -> bool {
+    // Passwords can be anything.
+    name == "password" || format::Format::parse(name, Some(Type::String)).is_some()
+}
+
 #[cfg(test)]
 mod tests;

@@ -1,5 +1,7 @@
 //! Label and field selectors, as they appear in query strings and in `LabelSelector` objects.
 
+mod parse;
+
 use serde_json::Value;
 
 use crate::{object, registry::Resource, status::Status};
@@ -28,21 +30,9 @@ enum Test {
 impl LabelSelector {
     /// Parses `a=b,c!=d,e in (f,g),h,!i,j>1`.
     pub(crate) fn parse(text: &str) -> Result<Self, Status> {
-        let bad = |why: String| Status::bad_request(format!("unable to parse requirement: {why}"));
-        let mut requirements = Vec::new();
-        for part in split_outside_parentheses(text) {
-            let part = part.trim();
-            if part.is_empty() {
-                if text.trim().is_empty() {
-                    continue;
-                }
-                return Err(bad(
-                    "found '', expected: !, identifier, or 'end of string'".into()
-                ));
-            }
-            requirements.push(requirement(part).map_err(bad)?);
-        }
-        Ok(Self(requirements))
+        parse::requirements(text)
+            .map(Self)
+            .map_err(Status::bad_request)
     }
 
     /// Reads a `LabelSelector` object: `matchLabels` and `matchExpressions`.
@@ -108,83 +98,6 @@ impl LabelSelector {
     }
 }
 
-fn split_outside_parentheses(text: &str) -> Vec<&str> {
-    let (mut parts, mut depth, mut start) = (Vec::new(), 0_i32, 0);
-    for (at, c) in text.char_indices() {
-        match c {
-            '(' => depth += 1,
-            ')' => depth -= 1,
-            ',' if depth == 0 => {
-                parts.push(&text[start..at]);
-                start = at + 1;
-            }
-            _ => {}
-        }
-    }
-    parts.push(&text[start..]);
-    parts
-}
-
-fn requirement(part: &str) -> Result<Requirement, String> {
-    let make = |key: &str, test| {
-        let key = key.trim();
-        if key.is_empty() || key.contains(|c: char| c.is_whitespace() || "(),=!<>".contains(c)) {
-            return Err(format!(
-                "found '{part}', expected: !, identifier, or 'end of string'"
-            ));
-        }
-        Ok(Requirement {
-            key: key.to_owned(),
-            test,
-        })
-    };
-    if let Some((key, value)) = part.split_once("!=") {
-        return make(key, Test::NotIn(vec![value.trim().to_owned()]));
-    }
-    if let Some(key) = part.strip_prefix('!') {
-        return make(key, Test::Absent);
-    }
-    if let Some((key, value)) = part.split_once("==").or_else(|| part.split_once('=')) {
-        return make(key, Test::In(vec![value.trim().to_owned()]));
-    }
-    let number = |text: &str| {
-        text.trim()
-            .parse()
-            .map_err(|_| "for 'Gt', 'Lt' operators, the value must be an integer".to_owned())
-    };
-    if let Some((key, value)) = part.split_once('>') {
-        return make(key, Test::Greater(number(value)?));
-    }
-    if let Some((key, value)) = part.split_once('<') {
-        return make(key, Test::Less(number(value)?));
-    }
-    if let Some((head, list)) = part.split_once('(') {
-        let values: Vec<String> = list
-            .trim_end()
-            .strip_suffix(')')
-            .ok_or_else(|| format!("found '{part}', expected: ')'"))?
-            .split(',')
-            .map(|v| v.trim().to_owned())
-            .collect();
-        let mut words = head.split_whitespace();
-        return match (words.next(), words.next(), words.next()) {
-            (Some(key), Some("in"), None) => make(key, Test::In(values)),
-            (Some(key), Some("notin"), None) => make(key, Test::NotIn(values)),
-            (_, Some(other), _) => Err(format!(
-                "found '{other}', expected: in, notin, =, ==, !=, gt, lt"
-            )),
-            _ => Err(format!("found '(', expected: identifier in '{part}'")),
-        };
-    }
-    let mut words = part.split_whitespace();
-    if let (Some(_), Some(second)) = (words.next(), words.next()) {
-        return Err(format!(
-            "found '{second}', expected: in, notin, =, ==, !=, gt, lt"
-        ));
-    }
-    make(part, Test::Exists)
-}
-
 /// A parsed field selector; all terms must hold.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct FieldSelector(Vec<Term>);
@@ -216,9 +129,7 @@ impl FieldSelector {
                 )));
             };
             if !is_selectable(resource, path) {
-                return Err(Status::bad_request(format!(
-                    "field label not supported: {path}"
-                )));
+                return Err(Status::bad_request(unknown_field(resource, path)));
             }
             terms.push(Term {
                 path: path.to_owned(),
@@ -318,6 +229,16 @@ fn builtin_fields(resource: &Resource) -> &'static [&'static str] {
         ("certificates.k8s.io", _) => &["spec.signerName"],
         _ => &[],
     }
+}
+
+/// Kinds with fields of their own have other words than those without.
+fn unknown_field(resource: &Resource, path: &str) -> String {
+    if resource.is_builtin() && builtin_fields(resource).is_empty() {
+        return format!(
+            "\"{path}\" is not a known field selector: only \"metadata.name\", \"metadata.namespace\""
+        );
+    }
+    format!("field label not supported: {path}")
 }
 
 fn is_selectable(resource: &Resource, path: &str) -> bool {

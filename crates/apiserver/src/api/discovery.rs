@@ -5,8 +5,10 @@ pub(crate) mod openapi;
 
 use std::{fmt::Write as _, sync::Arc, time::Duration};
 
+use base64::{Engine as _, engine::general_purpose::STANDARD};
 use http::StatusCode;
 use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
 
 use super::{Api, context::Context, dispatch::Answer};
 use crate::{
@@ -50,7 +52,7 @@ impl Api {
                 which @ ("healthz" | "livez" | "readyz"),
                 check @ ("ping" | "log" | "store"),
             ] => Ok(self.health(context, which, Some(check)).await),
-            ["openapi", rest @ ..] => Ok(self.openapi(&kinds, rest)),
+            ["openapi", rest @ ..] => Ok(self.openapi(context, &kinds, rest)),
             ["metrics"] => Ok(
                 Answer::text(StatusCode::OK, self.metrics.render(&self.store))
                     .typed("application/openmetrics-text; version=1.0.0; charset=utf-8"),
@@ -125,7 +127,9 @@ impl Api {
 }
 
 fn root(kinds: &Kinds) -> Value {
-    let mut paths = vec!["/api".to_owned(), "/api/v1".to_owned(), "/apis".to_owned()];
+    let mut paths = ["/api", "/api/v1", "/apis", "/apis/"]
+        .map(str::to_owned)
+        .to_vec();
     for (group, versions) in kinds.groups().filter(|(g, _)| !g.is_empty()) {
         paths.push(format!("/apis/{group}"));
         paths.extend(versions.iter().map(|v| format!("/apis/{group}/{v}")));
@@ -186,6 +190,13 @@ fn resource_list(kinds: &Kinds, group: &str, version: &str) -> Answer {
     }))
 }
 
+/// Tells clients when the version changes in which objects are stored.
+fn storage_hash(resource: &Resource) -> String {
+    let (group, version) = object::group_version(&resource.storage_version);
+    let name = format!("{group}/{version}/{}", resource.kind);
+    STANDARD.encode(&Sha256::digest(name)[..8])
+}
+
 /// An `APIResource` and those of its subresources.
 fn legacy(resource: &Resource) -> Vec<Value> {
     let mut main = json!({
@@ -195,6 +206,9 @@ fn legacy(resource: &Resource) -> Vec<Value> {
         "kind": resource.kind,
         "verbs": resource.verbs(),
     });
+    if !resource.traits.virtual_only {
+        main["storageVersionHash"] = json!(storage_hash(resource));
+    }
     if !resource.short_names.is_empty() {
         main["shortNames"] = json!(resource.short_names);
     }

@@ -154,6 +154,8 @@ fn delete_primitives(original: &mut Object, name: &str, values: Value) -> Result
 /// A value that meets nothing in the original: without directives and without nulls.
 pub(super) fn plain(value: Value) -> Value {
     match value {
+        // What only says how to merge has nothing to merge with.
+        Value::Object(map) if map.contains_key(DIRECTIVE) => Value::Object(Object::new()),
         Value::Object(map) => Value::Object(
             map.into_iter()
                 .filter(|(name, value)| !name.starts_with('$') && !value.is_null())
@@ -167,8 +169,5 @@ pub(super) fn plain(value: Value) -> Value {
 
 /// An entry that meets nothing in the original; none when it only asks for a deletion.
 pub(super) fn plain_item(item: Value) -> Option<Value> {
-    match item.get(DIRECTIVE).and_then(Value::as_str) {
-        Some("delete" | "replace") => None,
-        _ => Some(plain(item)),
-    }
+    item.get(DIRECTIVE).is_none().then(|| plain(item))
 }

@@ -5,6 +5,7 @@
 //! other lists have no past, and a failed rule is forgiven where the value did not change.
 
 mod rule;
+mod types;
 mod value;
 
 use kube_cel::KubeCelExt as _;

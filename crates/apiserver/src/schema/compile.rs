@@ -189,7 +189,7 @@ fn rules(schema: &Value, path: &str, errors: &mut Vec<FieldError>) -> Vec<Rule> 
     let mut rules = Vec::new();
     for (i, raw) in raw.into_iter().flatten().enumerate() {
         let at = format!("{}[{i}]", super::join(path, "x-kubernetes-validations"));
-        match Rule::compile(raw, &at) {
+        match Rule::compile(raw, &at, schema, path.is_empty()) {
             Ok(rule) => rules.push(rule),
             Err(error) => errors.push(error),
         }

@@ -7,16 +7,41 @@ use crate::kinds;
 
 /// Prunes `object`, whose own type and metadata always stay, and returns the removed paths, sorted.
 pub(crate) fn prune(root: &Node, object: &mut Value) -> Vec<String> {
-    let mut removed = Vec::new();
+    let mut removed = Removed::default();
     walk(Some(root), object, "", true, &mut removed);
-    removed.sort();
-    removed
+    let Removed {
+        mut fields,
+        mut embedded,
+    } = removed;
+    fields.sort();
+    embedded.sort();
+    fields.append(&mut embedded);
+    fields
+}
+
+/// What was removed.
+#[derive(Default)]
+struct Removed {
+    fields: Vec<String>,
+    /// From the metadata of embedded resources, which is told last.
+    embedded: Vec<String>,
+}
+
+impl Removed {
+    fn push(&mut self, path: String) {
+        self.fields.push(path);
+    }
 }
 
 /// Metadata has a schema of its own, whatever the resource's says.
-fn prune_meta(name: &str, value: &mut Value, path: &str, removed: &mut Vec<String>) {
+fn prune_meta(name: &str, value: &mut Value, path: &str, removed: &mut Removed) {
     if name == "metadata" {
-        removed.extend(kinds::prune_metadata(value, path));
+        let found = kinds::prune_metadata(value, path);
+        if path == "metadata" {
+            removed.fields.extend(found);
+        } else {
+            removed.embedded.extend(found);
+        }
     }
 }
 
@@ -24,13 +49,7 @@ fn is_meta(name: &str) -> bool {
     matches!(name, "apiVersion" | "kind" | "metadata")
 }
 
-fn walk(
-    node: Option<&Node>,
-    value: &mut Value,
-    path: &str,
-    resource: bool,
-    removed: &mut Vec<String>,
-) {
+fn walk(node: Option<&Node>, value: &mut Value, path: &str, resource: bool, removed: &mut Removed) {
     if let Some(node) = node
         && node.preserve_unknown
     {
@@ -75,7 +94,7 @@ fn walk_preserved(
     value: &mut Value,
     path: &str,
     resource: bool,
-    removed: &mut Vec<String>,
+    removed: &mut Removed,
 ) {
     match value {
         Value::Object(map) => {

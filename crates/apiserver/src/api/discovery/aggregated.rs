@@ -50,7 +50,7 @@ pub(super) fn answer(context: &Context, kinds: &Kinds, core: bool) -> Option<Ans
                     json!({"version": version, "resources": resources, "freshness": "Current"})
                 })
                 .collect();
-            let mut metadata = json!({"creationTimestamp": null});
+            let mut metadata = json!({});
             if !group.is_empty() {
                 metadata["name"] = json!(group);
             }
@@ -72,7 +72,12 @@ fn describe(resource: &Resource) -> Value {
         let (group, version) = object::group_version(api_version);
         json!({"group": group, "version": version, "kind": kind})
     };
-    let own = resource.api_version();
+    // Built-in kinds leave group and version to what is around them.
+    let own = if resource.is_builtin() {
+        String::new()
+    } else {
+        resource.api_version()
+    };
     let mut out = json!({
         "resource": resource.plural,
         "responseKind": kind_of(&own, &resource.kind),
@@ -90,6 +95,11 @@ fn describe(resource: &Resource) -> Value {
         .extra_subresources()
         .iter()
         .map(|(name, api_version, kind, verbs)| {
+            let api_version = if *api_version == resource.api_version() {
+                own.as_str()
+            } else {
+                api_version
+            };
             json!({"subresource": name, "responseKind": kind_of(api_version, kind), "verbs": verbs})
         })
         .collect();

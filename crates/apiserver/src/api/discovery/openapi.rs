@@ -6,11 +6,12 @@ use std::{
 };
 
 use bytes::Bytes;
+use http::header;
 use serde_json::Value;
 
 use super::VERSION;
 use crate::{
-    api::{Api, dispatch::Answer},
+    api::{Api, context::Context, dispatch::Answer},
     openapi::{self, Kind},
     registry::{Kinds, Resource},
 };
@@ -40,7 +41,9 @@ fn describe(resource: &Resource) -> Kind<'_> {
 
 impl Api {
     /// `/openapi/v2`, `/openapi/v3` and what is below.
-    pub(super) fn openapi(&self, kinds: &Arc<Kinds>, path: &[&str]) -> Answer {
+    pub(super) fn openapi(&self, context: &Context, kinds: &Arc<Kinds>, path: &[&str]) -> Answer {
+        let accept = context.header(header::ACCEPT);
+        let protobuf = path == ["v2"] && accept.contains(openapi::protobuf::ASKED);
         let documents = {
             let mut cache = self
                 .openapi
@@ -56,13 +59,25 @@ impl Api {
                 }
             }
         };
-        let name = path.join("/");
+        let name = if protobuf {
+            openapi::protobuf::MEDIA.to_owned()
+        } else {
+            path.join("/")
+        };
+        let answer = |bytes: Bytes| {
+            let answer = Answer::bytes(bytes);
+            if protobuf {
+                answer.typed(openapi::protobuf::MEDIA)
+            } else {
+                answer
+            }
+        };
         let mut made = documents
             .made
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
         if let Some(document) = made.get(&name) {
-            return Answer::bytes(document.clone());
+            return answer(document.clone());
         }
         let document = match path {
             ["v2"] => {
@@ -90,9 +105,13 @@ impl Api {
         };
         match document {
             Some(document) => {
-                let bytes = Bytes::from(document.to_string());
+                let bytes = if protobuf {
+                    Bytes::from(openapi::protobuf::render(&document))
+                } else {
+                    Bytes::from(document.to_string())
+                };
                 made.insert(name, bytes.clone());
-                Answer::bytes(bytes)
+                answer(bytes)
             }
             None => Answer::page_not_found(),
         }

@@ -5,6 +5,7 @@ use std::fmt;
 use kube_cel::cel::{Context, Program, Value as Cel};
 use serde_json::Value;
 
+use super::types::{self, Ty};
 use crate::schema::{Fault, FieldError, join};
 
 /// A rule, compiled, with everything its failure says.
@@ -26,8 +27,15 @@ impl fmt::Debug for Rule {
 }
 
 impl Rule {
-    /// Compiles the rule found at `at`.
-    pub(crate) fn compile(raw: &Value, at: &str) -> Result<Self, FieldError> {
+    /// Compiles the rule found at `at`, which is about values that `schema` describes.
+    ///
+    /// `root` says whether that is the whole resource, which has more than its schema tells.
+    pub(crate) fn compile(
+        raw: &Value,
+        at: &str,
+        schema: &Value,
+        root: bool,
+    ) -> Result<Self, FieldError> {
         let text = |name: &str| raw.get(name).and_then(Value::as_str).map(str::trim);
         let source = text("rule").unwrap_or_default();
         if source.is_empty() {
@@ -55,6 +63,25 @@ impl Rule {
             .filter(|e| !e.is_empty())
             .map(|e| compile(e, raw, &join(at, "messageExpression")))
             .transpose()?;
+        let this = Ty::of(schema, root);
+        let optional_old = raw.get("optionalOldSelf") == Some(&Value::Bool(true));
+        for (program, name, wanted) in [
+            (Some(&program), "rule", Ty::Bool),
+            (message_program.as_ref(), "messageExpression", Ty::String),
+        ] {
+            if let Some(program) = program {
+                types::check(program, &this, optional_old, &wanted).map_err(|why| {
+                    let detail = format!("compilation failed: ERROR: <input>: {why}");
+                    FieldError::invalid(&join(at, name), raw.clone(), detail)
+                })?;
+            }
+        }
+        if let Some(path) = text("fieldPath").filter(|p| !p.is_empty())
+            && !leads_somewhere(schema, path)
+        {
+            let why = "fieldPath must be a valid path: does not refer to a valid field";
+            return Err(FieldError::invalid(&join(at, "fieldPath"), path, why));
+        }
         let uses_old = program.references().has_variable("oldSelf");
         let optional = raw.get("optionalOldSelf").and_then(Value::as_bool);
         if let (false, Some(optional)) = (uses_old, optional) {
@@ -120,6 +147,32 @@ fn compile(source: &str, raw: &Value, at: &str) -> Result<Program, FieldError> {
     Program::compile(source).map_err(|error| {
         FieldError::invalid(at, raw.clone(), format!("compilation failed: {error}"))
     })
+}
+
+/// Whether a path such as `.spec.x['a.b']` names something that `schema` declares.
+fn leads_somewhere(schema: &Value, path: &str) -> bool {
+    let mut rest = path;
+    let mut at = schema;
+    while !rest.is_empty() {
+        let (name, after) = if let Some(quoted) = rest.strip_prefix("['") {
+            match quoted.split_once("']") {
+                Some(parts) => parts,
+                None => return false,
+            }
+        } else if let Some(plain) = rest.strip_prefix('.') {
+            plain.split_at(plain.find(['.', '[']).unwrap_or(plain.len()))
+        } else {
+            return false;
+        };
+        let property = at["properties"].get(name);
+        let below = property.or_else(|| Some(&at["additionalProperties"]));
+        match below.filter(|schema| schema.is_object()) {
+            Some(below) => at = below,
+            None => return false,
+        }
+        rest = after;
+    }
+    true
 }
 
 /// Turns `.spec.x['a.b']` into the notation of field errors, `spec.x[a.b]`.

@@ -94,7 +94,7 @@ fn string(library: &Context<'static>, format: Option<Format>, text: &str) -> Cel
 }
 
 /// Field names that CEL reserves, and characters its identifiers lack, are spelled out.
-fn escape(name: &str) -> String {
+pub(super) fn escape(name: &str) -> String {
     const RESERVED: [&str; 17] = [
         "true",
         "false",
