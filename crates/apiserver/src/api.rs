@@ -5,6 +5,7 @@
 //! same road: decode, prune and default, admission, validation, field ownership, commit with a
 //! precondition.
 
+mod addresses;
 mod admission;
 pub(crate) mod context;
 mod convert;
@@ -20,6 +21,7 @@ mod eviction;
 mod list;
 mod meta;
 mod patch;
+pub(crate) mod plugins;
 pub(crate) mod render;
 mod reviews;
 mod strategy;
@@ -75,6 +77,8 @@ pub(crate) struct Api {
     address: Option<SocketAddr>,
     pub(crate) metrics: Arc<Metrics>,
     openapi: discovery::openapi::Cache,
+    /// The addresses and ports that services have.
+    services: addresses::Taken,
     /// Ends watches and background work.
     pub(crate) stop: CancellationToken,
 }
@@ -107,6 +111,7 @@ impl Api {
             address: parts.address,
             metrics: Arc::new(Metrics::new()),
             openapi: discovery::openapi::Cache::default(),
+            services: addresses::Taken::default(),
             stop: CancellationToken::new(),
         });
         api.load_crds();
@@ -123,6 +128,11 @@ impl Api {
         uuid::Builder::from_random_bytes(random.random())
             .into_uuid()
             .to_string()
+    }
+
+    pub(crate) fn random_bytes<const N: usize>(&self) -> [u8; N] {
+        let mut random = self.random.lock().unwrap_or_else(PoisonError::into_inner);
+        random.random()
     }
 
     /// The five letters `generateName` appends; the alphabet avoids vowels and look-alikes.

@@ -46,6 +46,7 @@ mod status;
 mod store;
 pub mod table;
 pub mod webhook;
+mod yaml;
 
 pub use auth::User;
 pub use clock::Clock;

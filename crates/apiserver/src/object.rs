@@ -45,6 +45,16 @@ pub(crate) fn take_meta(object: &mut Value, field: &str) -> Option<Value> {
     metadata_mut(object)?.remove(field)
 }
 
+/// Sets or removes a field.
+pub(crate) fn put(object: &mut Value, field: &str, value: Option<Value>) {
+    if let Some(map) = object.as_object_mut() {
+        match value {
+            Some(value) => map.insert(field.to_owned(), value),
+            None => map.remove(field),
+        };
+    }
+}
+
 /// The finalizers, in order.
 pub(crate) fn finalizers(object: &Value) -> Vec<&str> {
     strings(&object["metadata"]["finalizers"])

@@ -58,15 +58,6 @@ impl Resource {
         object::api_version(&self.group, &self.version)
     }
 
-    /// `deployments.apps`, or `pods`.
-    pub(crate) fn qualified(&self) -> String {
-        if self.group.is_empty() {
-            self.plural.clone()
-        } else {
-            format!("{}.{}", self.plural, self.group)
-        }
-    }
-
     pub(crate) fn is_builtin(&self) -> bool {
         self.crd.is_none()
     }
@@ -100,9 +91,30 @@ impl Resource {
         }
     }
 
+    /// The group whose rules its objects follow: that in which they are stored.
+    pub(crate) fn storage_group(&self) -> &str {
+        object::group_version(&self.storage_version).0
+    }
+
     pub(crate) fn verbs(&self) -> &'static [&'static str] {
         if self.traits.virtual_only {
             &["create"]
+        } else if !self.is_builtin() {
+            // Definitions come with their own order.
+            &[
+                "delete",
+                "deletecollection",
+                "get",
+                "list",
+                "patch",
+                "create",
+                "update",
+                "watch",
+            ]
+        } else if self.is("", "namespaces") {
+            &[
+                "create", "delete", "get", "list", "patch", "update", "watch",
+            ]
         } else {
             &[
                 "create",

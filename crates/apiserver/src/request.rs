@@ -65,8 +65,9 @@ impl Target {
         let named = resource.as_ref().is_some_and(|r| !r.name.is_empty());
         let verb = match *method {
             Method::GET | Method::HEAD if resource.is_none() => Verb::Get,
-            Method::GET | Method::HEAD if query.flag("watch") || is_old_watch(path) => Verb::Watch,
+            Method::GET | Method::HEAD if is_old_watch(path) => Verb::Watch,
             Method::GET | Method::HEAD if named => Verb::Get,
+            Method::GET | Method::HEAD if query.flag("watch") => Verb::Watch,
             Method::GET | Method::HEAD => Verb::List,
             Method::POST if resource.is_none() => Verb::Other("post"),
             Method::POST => Verb::Create,

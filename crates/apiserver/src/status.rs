@@ -241,6 +241,19 @@ impl Status {
         .with_details()
     }
 
+    /// None of the forms that a client accepts is known.
+    pub(crate) fn no_such_form(offered: &[&str]) -> Self {
+        Self::other_form(&format!(
+            "only the following media types are accepted: {}",
+            offered.join(", ")
+        ))
+    }
+
+    /// What is asked for does not come in the form that a client accepts.
+    pub(crate) fn other_form(why: &str) -> Self {
+        Self::of(StatusCode::NOT_ACCEPTABLE, "NotAcceptable", why)
+    }
+
     /// A patch of a type that the kind does not take.
     pub(crate) fn unsupported_patch() -> Self {
         Self::of(

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::Api;
 use crate::{
     object,
-    registry::{Resource, crd, text},
+    registry::{Kinds, Resource, crd, text},
     store::{Encoded, Entry, Expect, Op, Write},
 };
 
@@ -104,6 +104,7 @@ impl Api {
                 new["status"]["acceptedNames"] = crd["spec"]["names"].clone();
             }
             Some((reason, message)) => {
+                new["status"]["acceptedNames"] = self.free_names(crd);
                 object::set_condition(
                     &mut conditions,
                     ("NamesAccepted", "False"),
@@ -140,44 +141,97 @@ impl Api {
 
     /// The first of a CRD's names that another kind of the same group has.
     fn name_conflict(&self, crd: &Value) -> Option<(String, String)> {
-        let (group, names) = (text(&crd["spec"], "group"), &crd["spec"]["names"]);
-        let plural = text(names, "plural");
-        let kinds = self.kinds();
-        let others: Vec<_> = kinds
-            .all()
-            .filter(|r| r.group == group && r.plural != plural)
-            .collect();
-        let taken = |name: &str| {
-            others.iter().any(|r| {
-                r.plural == name || r.singular == name || r.short_names.iter().any(|s| s == name)
-            })
-        };
-        let kind_taken = |name: &str| others.iter().any(|r| r.kind == name || r.list_kind == name);
+        let taken = Taken::by_others(&self.kinds(), crd);
+        let names = &crd["spec"]["names"];
         let conflict = |reason: &str, name: &str| {
             Some((reason.to_owned(), format!("\"{name}\" is already in use")))
         };
-        if taken(plural) {
-            return conflict("PluralConflict", plural);
-        }
-        let singular = text(names, "singular");
-        if taken(singular) {
-            return conflict("SingularConflict", singular);
-        }
-        for short in object::strings(&names["shortNames"]) {
-            if taken(short) {
-                return conflict("ShortNamesConflict", short);
+        for (field, reason) in [
+            ("plural", "PluralConflict"),
+            ("singular", "SingularConflict"),
+        ] {
+            if taken.name(text(names, field)) {
+                return conflict(reason, text(names, field));
             }
         }
-        let kind = text(names, "kind");
-        if kind_taken(kind) {
-            return conflict("KindConflict", kind);
+        let mut short = object::strings(&names["shortNames"]).into_iter();
+        if let Some(short) = short.find(|short| taken.name(short)) {
+            return conflict("ShortNamesConflict", short);
         }
-        let list = text(names, "listKind");
-        if !list.is_empty() && kind_taken(list) {
-            return conflict("ListKindConflict", list);
+        for (field, reason) in [("kind", "KindConflict"), ("listKind", "ListKindConflict")] {
+            if taken.kind(text(names, field)) {
+                return conflict(reason, text(names, field));
+            }
         }
         None
     }
+
+    /// Those of a CRD's names that it can have; one that it has already stays until then.
+    fn free_names(&self, crd: &Value) -> Value {
+        let taken = Taken::by_others(&self.kinds(), crd);
+        let (names, before) = (&crd["spec"]["names"], &crd["status"]["acceptedNames"]);
+        let mut accepted = json!({"plural": "", "kind": ""});
+        for field in ["plural", "singular", "kind", "listKind"] {
+            let free = match field {
+                "kind" | "listKind" => !taken.kind(text(names, field)),
+                _ => !taken.name(text(names, field)),
+            };
+            let name = text(if free { names } else { before }, field);
+            if !name.is_empty() {
+                accepted[field] = json!(name);
+            }
+        }
+        let short = object::strings(&names["shortNames"]);
+        let list = if short.iter().any(|short| taken.name(short)) {
+            before.get("shortNames")
+        } else {
+            names.get("shortNames")
+        };
+        object::put(&mut accepted, "shortNames", list.cloned());
+        let categories = names.get("categories").cloned();
+        object::put(&mut accepted, "categories", categories);
+        accepted
+    }
+}
+
+/// The names that other kinds of a group have.
+struct Taken(Vec<Arc<Resource>>);
+
+impl Taken {
+    fn by_others(kinds: &Kinds, crd: &Value) -> Self {
+        let group = text(&crd["spec"], "group");
+        let plural = text(&crd["spec"]["names"], "plural");
+        let others = kinds.all();
+        let others = others.filter(|r| r.group == group && r.plural != plural);
+        Self(others.cloned().collect())
+    }
+
+    fn name(&self, name: &str) -> bool {
+        let has = |r: &Arc<Resource>| {
+            r.plural == name || r.singular == name || r.short_names.iter().any(|s| s == name)
+        };
+        !name.is_empty() && self.0.iter().any(has)
+    }
+
+    fn kind(&self, name: &str) -> bool {
+        !name.is_empty() && self.0.iter().any(|r| r.kind == name || r.list_kind == name)
+    }
+}
+
+/// Says that a definition is going, and its objects with it.
+pub(crate) fn mark_terminating(crd: &mut Value, now: &str) {
+    let conditions = crd["status"]["conditions"].as_array().cloned();
+    let mut conditions = conditions.unwrap_or_default();
+    object::set_condition(
+        &mut conditions,
+        ("Terminating", "True"),
+        (
+            "InstanceDeletionPending",
+            "CustomResourceDefinition marked for deletion; CustomResource deletion will begin soon",
+        ),
+        now,
+    );
+    crd["status"]["conditions"] = Value::Array(conditions);
 }
 
 /// Whether a CRD's kinds are served.

@@ -54,8 +54,10 @@ impl Api {
         let dry_run = context.dry_run()?;
         meta::place_new(resource, namespace, &mut object)?;
         if !object::resource_version(&object).is_empty() {
-            return Err(Status::bad_request(
-                "resourceVersion should not be set on objects to be created",
+            return Err(Status::foreign(
+                500,
+                "",
+                "resourceVersion should not be set on objects to be created".to_owned(),
             ));
         }
         typed::admit(context, resource, &mut object)?;
@@ -67,6 +69,7 @@ impl Api {
         }
         reset_status(resource, &mut object);
         strategy::complete(resource, &mut object);
+        meta::unique_owners(context, &mut object);
         if by == By::Update {
             self.track(context, resource, (None, &mut object), "")
                 .await?;
@@ -128,7 +131,7 @@ impl Api {
     ) -> Result<()> {
         if object::name(object).is_empty() {
             return Err(Status::invalid(
-                &resource.group,
+                resource.storage_group(),
                 &resource.kind,
                 "",
                 vec![Cause::required(
@@ -137,17 +140,21 @@ impl Api {
                 )],
             ));
         }
-        strategy::prepare_new(resource, object);
+        self.plug_new(resource, object)?;
+        strategy::prepare_new(self, resource, object);
+        self.address(resource, (None, object), context.dry_run()?)?;
+        typed::encode(resource, object);
         let causes = typed::validate(resource, object, None, "");
         if !causes.is_empty() {
             let name = object::name(object);
             return Err(Status::invalid(
-                &resource.group,
+                resource.storage_group(),
                 &resource.kind,
                 name,
                 causes,
             ));
         }
+        typed::warn(context, resource, object, None);
         self.check_escalation(context, resource, None, object)?;
         if self.has_validating_webhooks(resource) {
             let attributes = new_attributes(context, resource, object)?;

@@ -101,8 +101,15 @@ fn json(context: &Context, kind: &str) -> Result<Value> {
     }
     let validation = context.field_validation()?;
     let (_, version) = object::group_version(text(&value, "apiVersion"));
-    report(context, validation, (kind, version), duplicates)?;
+    report(context, validation, duplicates).map_err(|why| cannot_handle(kind, version, &why))?;
     Ok(value)
+}
+
+/// A body that does not fit the kind it should be of.
+pub(crate) fn cannot_handle(kind: &str, version: &str, why: &str) -> Status {
+    Status::bad_request(format!(
+        "{kind} in version \"{version}\" cannot be handled as a {kind}: {why}"
+    ))
 }
 
 fn yaml(context: &Context, kind: &str) -> Result<Value> {
@@ -115,25 +122,18 @@ fn yaml(context: &Context, kind: &str) -> Result<Value> {
     Ok(value)
 }
 
-/// Refuses or warns about faults of fields, such as `unknown field "spec.x"`, in a body of a kind.
+/// Warns about faults of fields, such as `unknown field "spec.x"`, or says why they are refused.
 pub(crate) fn report(
     context: &Context,
     validation: FieldValidation,
-    (kind, version): (&str, &str),
     faults: Vec<String>,
-) -> Result<()> {
+) -> Result<(), String> {
     match validation {
-        FieldValidation::Ignore => Ok(()),
-        FieldValidation::Warn => {
-            for fault in faults {
-                context.warn(fault);
-            }
-            Ok(())
+        FieldValidation::Warn => faults.into_iter().for_each(|fault| context.warn(fault)),
+        FieldValidation::Strict if !faults.is_empty() => {
+            return Err(format!("strict decoding error: {}", faults.join(", ")));
         }
-        FieldValidation::Strict if faults.is_empty() => Ok(()),
-        FieldValidation::Strict => Err(Status::bad_request(format!(
-            "{kind} in version \"{version}\" cannot be handled as a {kind}: strict decoding error: {}",
-            faults.join(", ")
-        ))),
+        FieldValidation::Ignore | FieldValidation::Strict => {}
     }
+    Ok(())
 }

@@ -10,7 +10,7 @@ use super::{
     decode,
     dispatch::Answer,
     list::Selection,
-    meta::about,
+    meta::{self, about},
     render::Renderer,
 };
 use crate::{
@@ -59,7 +59,13 @@ impl Options {
         let body = if context.body.is_empty() {
             Value::Null
         } else {
-            decode::body(context, "DeleteOptions")?
+            let body = decode::body(context, "DeleteOptions")?;
+            let kind = text(&body, "kind");
+            if !matches!(kind, "" | "DeleteOptions") {
+                let why = meta::unregistered(kind, text(&body, "apiVersion"));
+                return Err(Status::bad_request(why));
+            }
+            body
         };
         Self::from(context, &body)
     }
@@ -175,17 +181,21 @@ pub(crate) fn keeps_itself(resource: &Resource, object: &Value) -> bool {
 
 /// Whether the answer to a deletion is the object rather than a `Status`.
 fn answers_with_object(resource: &Resource) -> bool {
-    resource.group.is_empty()
-        && matches!(
+    match resource.group.as_str() {
+        "" => matches!(
             resource.plural.as_str(),
-            "pods"
+            "namespaces"
+                | "pods"
                 | "podtemplates"
                 | "serviceaccounts"
                 | "services"
                 | "resourcequotas"
                 | "persistentvolumes"
                 | "persistentvolumeclaims"
-        )
+        ),
+        "storage.k8s.io" => resource.plural != "csistoragecapacities",
+        _ => false,
+    }
 }
 
 impl Api {
@@ -245,16 +255,7 @@ impl Api {
             }
             let at = (object::namespace(&value), object::name(&value));
             match self.delete_object(context, resource, at, &options).await {
-                Ok(mut deleted) => {
-                    // Built-in kinds leave version and kind to the list.
-                    if resource.is_builtin()
-                        && let Some(map) = deleted.object.as_object_mut()
-                    {
-                        map.remove("apiVersion");
-                        map.remove("kind");
-                    }
-                    items.push(deleted.object);
-                }
+                Ok(deleted) => items.push(as_item(resource, deleted.object)),
                 Err(status) if status.is_not_found() => {}
                 Err(status) => return Err(status),
             }
@@ -313,7 +314,7 @@ impl Api {
             if let Some((committed, stored)) = committed {
                 if gone {
                     self.after_write(resource, None).await;
-                    self.after_delete(resource, &committed);
+                    self.after_delete(resource, &committed).await;
                     return Ok(Deleted { object: new, gone });
                 }
                 let object = renderer.written(&committed, stored).await?;
@@ -377,10 +378,14 @@ impl Api {
     }
 
     /// What follows from an object being gone.
-    pub(crate) fn after_delete(&self, resource: &Resource, entry: &Entry) {
+    pub(crate) async fn after_delete(self: &Arc<Self>, resource: &Resource, entry: &Entry) {
         if &*resource.storage == super::crds::CRDS {
             self.registry.set_crd(&entry.key, Vec::new());
         }
+        if resource.is("", "services") {
+            self.release(&entry.value());
+        }
+        self.refurnish(&resource.storage, &entry.key).await;
     }
 
     /// What a deletion turns an object into, and whether it goes at once.
@@ -407,10 +412,19 @@ impl Api {
         let grace = grace(resource, old, options);
         let waits =
             grace > 0 || !object::finalizers(&new).is_empty() || keeps_itself(resource, old);
+        let deleting = object::is_deleting(old);
         if !waits {
+            if resource.is("", "pods") {
+                // Pods are told apart by how long they had.
+                if !deleting {
+                    object::set_meta(&mut new, "deletionTimestamp", self.clock.now_rfc3339());
+                    let generation = old["metadata"]["generation"].as_i64().unwrap_or(0) + 1;
+                    object::set_meta(&mut new, "generation", generation);
+                }
+                object::set_meta(&mut new, "deletionGracePeriodSeconds", 0);
+            }
             return (new, true);
         }
-        let deleting = object::is_deleting(old);
         let shorter = old["metadata"]["deletionGracePeriodSeconds"]
             .as_i64()
             .is_none_or(|before| grace < before);
@@ -434,10 +448,14 @@ impl Api {
             if !(&*resource.storage == super::crds::CRDS || resource.is("", "namespaces")) {
                 object::set_meta(&mut new, "deletionGracePeriodSeconds", grace);
             }
-            if !deleting && resource.has_generation() {
+            let definition = &*resource.storage == super::crds::CRDS;
+            if !deleting && resource.has_generation() && !definition {
                 let generation = old["metadata"]["generation"].as_i64().unwrap_or(0) + 1;
                 object::set_meta(&mut new, "generation", generation);
             }
+        }
+        if &*resource.storage == super::crds::CRDS && !deleting {
+            super::crds::mark_terminating(&mut new, &self.clock.now_rfc3339());
         }
         if resource.is("", "namespaces") {
             object::set_path(&mut new, "status.phase", json!("Terminating"));
@@ -506,6 +524,16 @@ fn success_details(resource: &Resource, object: &Value) -> Value {
         details["group"] = json!(resource.group);
     }
     details
+}
+
+/// An object in a list: built-in kinds leave version and kind to the list.
+fn as_item(resource: &Resource, mut object: Value) -> Value {
+    if resource.is_builtin() {
+        for name in ["apiVersion", "kind"] {
+            object::put(&mut object, name, None);
+        }
+    }
+    object
 }
 
 /// Preconditions name the kind where other conflicts name the resource.

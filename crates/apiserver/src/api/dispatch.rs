@@ -7,17 +7,30 @@ use bytes::Bytes;
 use http::{HeaderValue, Response, StatusCode, header};
 use serde_json::Value;
 
-use super::{Api, context::Context, update::Address};
+use super::{
+    Api,
+    context::Context,
+    render::{self, Form, Media, accepted},
+    update::Address,
+};
 use crate::{
+    object,
     request::{self, Verb},
     status::{Result, Status},
+    yaml,
 };
 
 /// A successful answer.
 pub(crate) struct Answer {
     code: StatusCode,
     content_type: &'static str,
-    body: Body,
+    body: Content,
+}
+
+/// The body of an answer.
+enum Content {
+    Whole(Bytes),
+    Stream(Body),
 }
 
 impl Answer {
@@ -27,7 +40,7 @@ impl Answer {
         Self {
             code,
             content_type: "application/json",
-            body: bytes.into(),
+            body: Content::Whole(bytes.into()),
         }
     }
 
@@ -48,7 +61,7 @@ impl Answer {
         Self {
             code: StatusCode::OK,
             content_type: "application/json",
-            body: bytes.into(),
+            body: Content::Whole(bytes),
         }
     }
 
@@ -57,7 +70,7 @@ impl Answer {
         Self {
             code: StatusCode::OK,
             content_type: "application/json",
-            body,
+            body: Content::Stream(body),
         }
     }
 
@@ -65,7 +78,7 @@ impl Answer {
         Self {
             code,
             content_type: "text/plain; charset=utf-8",
-            body: text.into().into(),
+            body: Content::Whole(text.into().into()),
         }
     }
 
@@ -79,8 +92,21 @@ impl Answer {
         Self::text(StatusCode::NOT_FOUND, "404 page not found\n")
     }
 
+    /// The value of an answer in JSON that is whole.
+    fn value(&self) -> Option<Value> {
+        match &self.body {
+            Content::Whole(bytes) if self.content_type == "application/json" => {
+                serde_json::from_slice(bytes).ok()
+            }
+            _ => None,
+        }
+    }
+
     fn into_response(self) -> Response<Body> {
-        let mut response = Response::new(self.body);
+        let mut response = Response::new(match self.body {
+            Content::Whole(bytes) => bytes.into(),
+            Content::Stream(body) => body,
+        });
         *response.status_mut() = self.code;
         response.headers_mut().insert(
             header::CONTENT_TYPE,
@@ -127,7 +153,60 @@ impl Api {
     async fn dispatch(self: &Arc<Self>, context: &Context) -> Result<Answer> {
         match &context.target.resource {
             None => self.meta_path(context).await,
-            Some(asked) => self.dispatch_resource(context, asked).await,
+            Some(asked) => {
+                let answer = self.dispatch_resource(context, asked).await?;
+                self.in_form(context, asked, answer)
+            }
+        }
+    }
+
+    /// Brings an answer into the form and the media that the client accepts.
+    fn in_form(
+        &self,
+        context: &Context,
+        asked: &request::Resource,
+        mut answer: Answer,
+    ) -> Result<Answer> {
+        let accept = context.header(header::ACCEPT);
+        if !accept.contains("as=") && !accept.contains("yaml") {
+            return Ok(answer);
+        }
+        let Some(value) = answer.value() else {
+            return Ok(answer);
+        };
+        let verb = context.target.verb;
+        let (form, media) = accepted(context, None, verb == Verb::Watch)?;
+        let changed = !matches!(verb, Verb::Get | Verb::List | Verb::Watch);
+        let kinds = self.kinds();
+        let resource = kinds.find(&asked.group, &asked.version, &asked.plural);
+        let own = resource.filter(|resource| value["kind"] == resource.kind.as_str());
+        let value = match (form, own) {
+            (Form::Metadata, Some(_)) if changed => render::metadata_only(&value),
+            (Form::Table, Some(resource)) if changed => {
+                let revision = object::resource_version(&value).parse().unwrap_or(0);
+                self.table(context, &resource, &[value], revision, None)?
+            }
+            _ if media == Media::Yaml => value,
+            _ => return Ok(answer),
+        };
+        match media {
+            Media::Json => answer.body = Content::Whole(value.to_string().into()),
+            Media::Yaml => {
+                answer.body = Content::Whole(yaml::render(&value).into());
+                answer.content_type = "application/yaml";
+            }
+        }
+        Ok(answer)
+    }
+
+    /// What a path gets that names no resource: groups of Kubernetes' own know their kinds.
+    pub(crate) fn nowhere(&self, group: &str) -> Result<Answer> {
+        let kinds = self.kinds();
+        let known = kinds.all().any(|r| r.group == group && r.is_builtin());
+        if known {
+            Err(Status::no_such_resource())
+        } else {
+            Ok(Answer::page_not_found())
         }
     }
 
@@ -140,7 +219,7 @@ impl Api {
             .kinds()
             .find(&asked.group, &asked.version, &asked.plural)
         else {
-            return Ok(Answer::page_not_found());
+            return self.nowhere(&asked.group);
         };
         let (namespace, name) = (asked.namespace.as_str(), asked.name.as_str());
         if !namespace.is_empty() && !resource.namespaced {
@@ -181,6 +260,9 @@ impl Api {
             Verb::Get => self.get(context, &resource, namespace, name).await,
             Verb::List => self.list(context, &resource, namespace).await,
             Verb::Watch => self.watch(context, &resource, namespace, name).await,
+            Verb::DeleteCollection if resource.is("", "namespaces") => {
+                Err(Status::method_not_allowed())
+            }
             Verb::Create | Verb::DeleteCollection
                 if resource.namespaced && namespace.is_empty() =>
             {

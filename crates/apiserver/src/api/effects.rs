@@ -49,6 +49,19 @@ impl Api {
     }
 
     /// Gives a new namespace its default service account and, with TLS, the authority to trust.
+    /// Each namespace has a default account and the server's certificate, whoever deletes them.
+    pub(crate) async fn refurnish(self: &Arc<Self>, storage: &str, key: &str) {
+        if let Some((namespace, name)) = key.split_once('/')
+            && matches!(
+                (storage, name),
+                ("/serviceaccounts", "default") | ("/configmaps", "kube-root-ca.crt")
+            )
+            && let Some(entry) = self.store.get("/namespaces", namespace)
+        {
+            Box::pin(self.furnish_namespace(&entry)).await;
+        }
+    }
+
     pub(crate) async fn furnish_namespace(self: &Arc<Self>, entry: &Arc<Entry>) {
         let namespace = entry.value();
         if object::is_deleting(&namespace) {

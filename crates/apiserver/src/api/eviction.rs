@@ -61,7 +61,8 @@ impl Api {
                 subresource: "binding",
                 ..at
             },
-            By::Update,
+            // Nobody owns what the server does to bind.
+            By::Apply,
             |old| {
                 let bound = text(&old["spec"], "nodeName");
                 if !bound.is_empty() {
@@ -231,6 +232,19 @@ impl Api {
             }
             let mut new = old.clone();
             new["status"]["disruptionsAllowed"] = json!(allowed - 1);
+            if allowed == 1 {
+                // Nothing more is allowed, which people see from the condition.
+                let given = new["status"]["conditions"].as_array().cloned();
+                let mut conditions = given.unwrap_or_default();
+                let said = ("DisruptionAllowed", "False");
+                object::set_condition(&mut conditions, said, ("InsufficientPods", ""), &now);
+                for condition in &mut conditions {
+                    if condition["type"] == said.0 {
+                        condition["observedGeneration"] = json!(generation);
+                    }
+                }
+                new["status"]["conditions"] = json!(conditions);
+            }
             new["status"]["disruptedPods"][at.name] = json!(now);
             allow_disruption(&mut new, allowed - 1, &now);
             Ok(new)
@@ -238,8 +252,9 @@ impl Api {
         if dry_run {
             return make(budget).map(drop);
         }
-        let context = Context::internal("system:apiserver", "kube-apiserver");
-        self.change(&context, &budgets, address, By::Update, make)
+        // The server itself keeps the budget's books.
+        let own = Context::internal("system:apiserver", "kube-apiserver");
+        self.change(&own, &budgets, address, By::Update, make)
             .await
             .map(drop)
     }

@@ -14,6 +14,7 @@ use super::{
     render::{self, Form, Renderer},
 };
 use crate::{
+    golang,
     registry::Resource,
     selector::{FieldSelector, LabelSelector},
     status::{Cause, Result, Status},
@@ -59,22 +60,21 @@ impl Selection {
 }
 
 /// Parses a resource version; empty is `None`.
-pub(crate) fn parse_version(text: &str) -> Result<Option<u64>> {
+pub(crate) fn parse_version(text: &str) -> Result<Option<u64>, String> {
     if text.is_empty() {
         return Ok(None);
     }
     text.parse().map(Some).map_err(|_| {
-        Status::invalid(
-            "",
-            "",
-            "",
-            vec![Cause::invalid(
-                "resourceVersion",
-                &json!(text),
-                &format!("strconv.ParseUint: parsing \"{text}\": invalid syntax"),
-            )],
+        format!(
+            "resourceVersion: Invalid value: {0}: strconv.ParseUint: parsing {0}: invalid syntax",
+            golang::quote(text)
         )
     })
+}
+
+fn version_of(context: &Context) -> Result<Option<u64>> {
+    parse_version(context.query.text("resourceVersion"))
+        .map_err(|why| Status::bad_request(format!("invalid resource version: {why}")))
 }
 
 /// Where a chunked list goes on.
@@ -85,11 +85,16 @@ struct Continue {
 
 impl Continue {
     fn decode(token: &str) -> Result<Self> {
-        let bad = |why: &str| Status::bad_request(format!("continue key is not valid: {why}"));
+        let bad = |why: &str| {
+            Status::bad_request(format!(
+                "invalid continue token: continue key is not valid: {why}"
+            ))
+        };
         let bytes = URL_SAFE_NO_PAD
             .decode(token.trim_end_matches('='))
-            .map_err(|e| bad(&e.to_string()))?;
-        let value: Value = serde_json::from_slice(&bytes).map_err(|e| bad(&e.to_string()))?;
+            .map_err(|e| bad(&golang::base64_fault(&e, token)))?;
+        let value: Value =
+            serde_json::from_slice(&bytes).map_err(|_| bad(&golang::json_fault(&bytes)))?;
         if value["v"] != "meta.k8s.io/v1" {
             return Err(bad("server does not recognize this encoded version"));
         }
@@ -128,8 +133,8 @@ impl Api {
         namespace: &str,
         name: &str,
     ) -> Result<Answer> {
-        let form = render::negotiate(context, false)?;
-        if let Some(revision) = parse_version(context.query.text("resourceVersion"))? {
+        let form = render::negotiate(context, resource, false)?;
+        if let Some(revision) = version_of(context)? {
             self.wait_for(revision).await?;
         }
         let key = resource.key(namespace, name);
@@ -164,7 +169,7 @@ impl Api {
         resource: &Arc<Resource>,
         namespace: &str,
     ) -> Result<Answer> {
-        let form = render::negotiate(context, false)?;
+        let form = render::negotiate(context, resource, false)?;
         let selection = Selection::read(context, resource)?;
         let page = self.page(context, resource, namespace, &selection).await?;
         let renderer = Renderer::new(self, resource);
@@ -233,11 +238,18 @@ impl Api {
         selection: &Selection,
     ) -> Result<Page> {
         let query = &context.query;
-        let limit: usize = query.number("limit")?.unwrap_or(0);
+        // A limit below zero is none.
+        let limit: i64 = query.number("limit")?.unwrap_or(0);
+        let limit = usize::try_from(limit).unwrap_or(0);
         let version = query.text("resourceVersion");
         let matching = query.text("resourceVersionMatch");
         let token = query.text("continue");
-        check_version_match(version, matching, token)?;
+        check_version_match(
+            version,
+            matching,
+            token,
+            query.get("sendInitialEvents").is_some(),
+        )?;
 
         let mut after = None;
         let mut at = None;
@@ -250,7 +262,7 @@ impl Api {
             let decoded = Continue::decode(token)?;
             at = decoded.revision;
             after = Some(decoded.after);
-        } else if let Some(revision) = parse_version(version)?.filter(|v| *v > 0) {
+        } else if let Some(revision) = version_of(context)?.filter(|v| *v > 0) {
             if revision > self.store.revision() {
                 self.wait_for(revision).await?;
             }
@@ -297,15 +309,14 @@ impl Api {
             if selected.as_ref().is_some_and(|s| !s[index - start]) {
                 continue;
             }
-            if limit > 0 && page.entries.len() == limit {
-                let last = &page.entries[limit - 1].key;
-                page.token = Some(Continue::encode(Some(revision), last));
-                if selection.is_empty() {
-                    page.remaining = Some(entries.len() - index);
-                }
+            page.entries.push(Arc::clone(entry));
+            let rest = entries.len() - index - 1;
+            if limit > 0 && page.entries.len() == limit && rest > 0 {
+                // Whether the rest fits the selectors is for the next page.
+                page.token = Some(Continue::encode(Some(revision), &entry.key));
+                page.remaining = selection.is_empty().then_some(rest);
                 break;
             }
-            page.entries.push(Arc::clone(entry));
         }
         Ok(page)
     }
@@ -318,37 +329,40 @@ struct Page {
     remaining: Option<usize>,
 }
 
-fn check_version_match(version: &str, matching: &str, token: &str) -> Result<()> {
-    let refuse = |cause| {
-        Err(Status::invalid(
-            "meta.k8s.io",
-            "ListOptions",
-            "",
-            vec![cause],
-        ))
-    };
+fn check_version_match(version: &str, matching: &str, token: &str, initial: bool) -> Result<()> {
     let field = "resourceVersionMatch";
-    match matching {
-        "" => Ok(()),
-        _ if version.is_empty() => refuse(Cause::forbidden(
-            field,
-            "resourceVersionMatch is forbidden unless resourceVersion is provided",
-        )),
-        _ if !token.is_empty() => refuse(Cause::forbidden(
-            field,
-            "resourceVersionMatch is forbidden when continue is provided",
-        )),
-        "Exact" if version == "0" => refuse(Cause::forbidden(
-            field,
-            "resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"",
-        )),
-        "Exact" | "NotOlderThan" => Ok(()),
-        other => refuse(Cause::unsupported(
-            field,
-            other,
-            &["Exact", "NotOlderThan", ""],
-        )),
+    let mut causes = Vec::new();
+    if !matching.is_empty() {
+        if version.is_empty() {
+            let why = "resourceVersionMatch is forbidden unless resourceVersion is provided";
+            causes.push(Cause::forbidden(field, why));
+        }
+        if !token.is_empty() {
+            let why = "resourceVersionMatch is forbidden when continue is provided";
+            causes.push(Cause::forbidden(field, why));
+        }
+        if !matches!(matching, "Exact" | "NotOlderThan") {
+            let known = ["Exact", "NotOlderThan", ""];
+            causes.push(Cause::unsupported(field, matching, &known));
+        }
+        if matching == "Exact" && version == "0" {
+            let why = "resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"";
+            causes.push(Cause::forbidden(field, why));
+        }
     }
+    if initial {
+        let why = "sendInitialEvents is forbidden for list";
+        causes.push(Cause::forbidden("sendInitialEvents", why));
+    }
+    refuse(causes)
+}
+
+/// Refuses the options of a list or watch if there is anything wrong with them.
+pub(crate) fn refuse(causes: Vec<Cause>) -> Result<()> {
+    if causes.is_empty() {
+        return Ok(());
+    }
+    Err(Status::invalid("meta.k8s.io", "ListOptions", "", causes))
 }
 
 fn expired(after: Option<&str>) -> Status {

@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 
 use super::{Api, context::Context};
 use crate::{
+    kinds::BuiltIn,
     object,
     registry::{Resource, text},
     status::{About, Cause, Result, Status},
@@ -25,29 +26,60 @@ pub(crate) fn check_kind(resource: &Resource, object: &mut Value) -> Result<()> 
 
 /// The same for a body of a given version and kind.
 pub(crate) fn expect_kind(object: &mut Value, api_version: &str, kind: &str) -> Result<()> {
-    let (given_version, given_kind) = (text(object, "apiVersion"), text(object, "kind"));
-    let (group, _) = object::group_version(api_version);
-    let (given_group, _) = object::group_version(given_version);
-    if !given_kind.is_empty() && given_kind != kind
-        || !given_version.is_empty() && given_group != group
-    {
-        let (_, given_version) = object::group_version(given_version);
-        let package = match group.split('.').next() {
-            None | Some("") => "core",
-            Some(package) => package,
+    if let Some(why) = other_kind(object, api_version, kind) {
+        let (_, given) = object::group_version(text(object, "apiVersion"));
+        let named = match text(object, "kind") {
+            "" => kind,
+            named => named,
         };
         return Err(Status::bad_request(format!(
-            "{given_kind} in version \"{given_version}\" cannot be handled as a {kind}: converting ({given_version}.{given_kind}) to ({package}.{kind}): unknown conversion"
+            "{named} in version \"{given}\" cannot be handled as a {kind}: {why}"
         )));
     }
-    if !given_version.is_empty() && given_version != api_version {
+    let given = text(object, "apiVersion");
+    if !given.is_empty() && given != api_version {
         return Err(Status::bad_request(format!(
-            "the API version in the data ({given_version}) does not match the expected API version ({api_version})"
+            "the API version in the data ({given}) does not match the expected API version ({api_version})"
         )));
     }
     object["apiVersion"] = json!(api_version);
     object["kind"] = json!(kind);
     Ok(())
+}
+
+/// Why a body cannot be read as this kind: it says that it is another one.
+pub(crate) fn other_kind(object: &Value, api_version: &str, kind: &str) -> Option<String> {
+    let (given_version, given_kind) = (text(object, "apiVersion"), text(object, "kind"));
+    let (group, version) = object::group_version(api_version);
+    let (given_group, given) = object::group_version(given_version);
+    let built_in = BuiltIn::find(group, version, kind).is_some();
+    if built_in && !given_version.is_empty() && BuiltIn::find(given_group, given, kind).is_none() {
+        let known = BuiltIn::find(given_group, given, given_kind).is_some();
+        if given_kind.is_empty() || given_kind == kind || !known {
+            let named = if given_kind.is_empty() {
+                kind
+            } else {
+                given_kind
+            };
+            return Some(unregistered(named, given_version));
+        }
+    }
+    let other = !given_kind.is_empty() && given_kind != kind
+        || !given_version.is_empty() && given_group != group;
+    other.then(|| {
+        let package = match group.split('.').next() {
+            None | Some("") => "core",
+            Some(package) => package,
+        };
+        format!("converting ({given}.{given_kind}) to ({package}.{kind}): unknown conversion")
+    })
+}
+
+/// What Kubernetes says of a kind that it does not know.
+pub(crate) fn unregistered(kind: &str, api_version: &str) -> String {
+    format!(
+        "no kind \"{kind}\" is registered for version \"{api_version}\" in scheme \"pkg/runtime/scheme.go:111\""
+    )
 }
 
 /// Names and namespaces of a body that creates.
@@ -64,9 +96,7 @@ pub(crate) fn place_new(resource: &Resource, namespace: &str, object: &mut Value
     if resource.namespaced {
         let given = object::namespace(object);
         if !given.is_empty() && given != namespace {
-            return Err(Status::bad_request(
-                "the namespace of the provided object does not match the namespace sent on the request",
-            ));
+            return Err(other_namespace());
         }
         object::set_meta(object, "namespace", namespace);
     } else {
@@ -76,33 +106,43 @@ pub(crate) fn place_new(resource: &Resource, namespace: &str, object: &mut Value
     Ok(())
 }
 
+fn other_namespace() -> Status {
+    Status::bad_request(
+        "the namespace of the provided object does not match the namespace sent on the request",
+    )
+}
+
 /// Names and namespaces of a body that updates.
 pub(crate) fn place_existing(
     resource: &Resource,
     (namespace, name): (&str, &str),
     object: &mut Value,
 ) -> Result<()> {
+    check_place(resource, (namespace, name), object)?;
+    // PUT may leave out what the path says.
+    object::set_meta(object, "name", name);
+    if resource.namespaced {
+        object::set_meta(object, "namespace", namespace);
+    }
+    Ok(())
+}
+
+/// Refuses names and namespaces other than those of the path.
+pub(crate) fn check_place(
+    resource: &Resource,
+    (namespace, name): (&str, &str),
+    object: &Value,
+) -> Result<()> {
     let given = object::name(object);
-    if given.is_empty() {
-        // Server-side apply and PUT may leave out what the path says.
-        object::set_meta(object, "name", name);
-    } else if given != name {
+    if !given.is_empty() && given != name {
         return Err(Status::bad_request(format!(
             "the name of the object ({given}) does not match the name on the URL ({name})"
         )));
     }
     let given = object::namespace(object);
-    if resource.namespaced {
-        if !given.is_empty() && given != namespace {
-            return Err(Status::bad_request(format!(
-                "the namespace of the object ({given}) does not match the namespace on the request ({namespace})"
-            )));
-        }
-        object::set_meta(object, "namespace", namespace);
-    } else if !given.is_empty() {
-        return Err(Status::bad_request(format!(
-            "the namespace of the object ({given}) does not match the namespace on the request ()"
-        )));
+    let expected = if resource.namespaced { namespace } else { "" };
+    if !given.is_empty() && given != expected {
+        return Err(other_namespace());
     }
     Ok(())
 }
@@ -121,24 +161,30 @@ pub(crate) fn stamp_new(api: &Api, resource: &Resource, object: &mut Value) {
     ] {
         metadata.remove(field);
     }
-    for empty in ["labels", "annotations", "finalizers", "ownerReferences"] {
-        let is_empty = match metadata.get(empty) {
-            Some(Value::Object(map)) => map.is_empty(),
-            Some(Value::Array(list)) => list.is_empty(),
-            Some(Value::Null) => true,
-            _ => false,
-        };
-        if is_empty {
-            metadata.remove(empty);
-        }
-    }
     metadata.insert("uid".into(), json!(api.new_uid()));
     metadata.insert("creationTimestamp".into(), json!(api.clock.now_rfc3339()));
     if resource.has_generation() {
         metadata.insert("generation".into(), json!(1));
-    } else {
-        metadata.remove("generation");
     }
+}
+
+/// An object that replaces another one of the same name.
+pub(crate) fn other_uid(resource: &Resource, old: &Value, uid: &str) -> Status {
+    let (namespace, name) = (object::namespace(old), object::name(old));
+    let mut key = match &resource.crd {
+        Some(_) => format!("/registry/{}/{}", resource.group, resource.plural),
+        None => format!("/registry/{}", resource.plural),
+    };
+    for part in [namespace, name].into_iter().filter(|p| !p.is_empty()) {
+        key.push('/');
+        key.push_str(part);
+    }
+    let why = format!(
+        "StorageError: invalid object, Code: 4, Key: {key}, ResourceVersion: 0, AdditionalErrorMsg: \
+         Precondition failed: UID in precondition: {uid}, UID in object meta: {}",
+        object::uid(old)
+    );
+    Status::conflict(about(resource, name), &why)
 }
 
 /// Restores what an update may not change, and counts generations.
@@ -147,54 +193,14 @@ pub(crate) fn stamp_update(
     old: &Value,
     object: &mut Value,
     subresource: &str,
-) -> Result<()> {
-    let name = object::name(old).to_owned();
-    let uid = object::uid(object);
-    if !uid.is_empty() && uid != object::uid(old) {
-        return Err(Status::conflict(
-            about(resource, &name),
-            &format!(
-                "Precondition failed: UID in precondition: {uid}, UID in object meta: {}",
-                object::uid(old)
-            ),
-        ));
-    }
-    if object::is_deleting(old) {
-        let before = object::finalizers(old);
-        let added: Vec<&str> = object::finalizers(object)
-            .into_iter()
-            .filter(|f| !before.contains(f))
-            .collect();
-        if !added.is_empty() {
-            let list = added
-                .iter()
-                .map(|f| format!("\"{f}\""))
-                .collect::<Vec<_>>()
-                .join(", ");
-            return Err(Status::invalid(
-                &resource.group,
-                &resource.kind,
-                &name,
-                vec![Cause::forbidden(
-                    "metadata.finalizers",
-                    &format!(
-                        "no new finalizers can be added if the object is being deleted, found new finalizers []string{{{list}}}"
-                    ),
-                )],
-            ));
-        }
-    }
+) {
     let old_meta = &old["metadata"];
     if let Some(metadata) = object::metadata_mut(object) {
         metadata.remove("selfLink");
         for field in [
             "name",
             "namespace",
-            "uid",
             "creationTimestamp",
-            "deletionTimestamp",
-            "deletionGracePeriodSeconds",
-            "generateName",
             "generation",
             "resourceVersion",
         ] {
@@ -203,16 +209,14 @@ pub(crate) fn stamp_update(
                 None => metadata.remove(field),
             };
         }
-        for empty in ["labels", "annotations", "finalizers", "ownerReferences"] {
-            let is_empty = match metadata.get(empty) {
-                Some(Value::Object(map)) => map.is_empty(),
-                Some(Value::Array(list)) => list.is_empty(),
-                Some(Value::Null) => true,
-                _ => false,
-            };
-            if is_empty && old_meta.get(empty).is_none() {
-                metadata.remove(empty);
+        // These can be left out, but not changed.
+        for field in ["uid", "deletionTimestamp", "deletionGracePeriodSeconds"] {
+            if let Some(value) = old_meta.get(field) {
+                metadata.entry(field).or_insert_with(|| value.clone());
             }
+        }
+        if let Some(value) = old_meta.get("deletionTimestamp") {
+            metadata.insert("deletionTimestamp".into(), value.clone());
         }
     }
     if resource.has_status() {
@@ -223,7 +227,7 @@ pub(crate) fn stamp_update(
                 object["metadata"].get("managedFields").cloned(),
             );
             *object = old.clone();
-            put(object, "status", status);
+            object::put(object, "status", status);
             if let Some(metadata) = object::metadata_mut(object) {
                 match managed {
                     Some(managed) => metadata.insert("managedFields".into(), managed),
@@ -231,7 +235,7 @@ pub(crate) fn stamp_update(
                 };
             }
         } else if subresource != "binding" {
-            put(object, "status", old.get("status").cloned());
+            object::put(object, "status", old.get("status").cloned());
         }
     }
     if resource.has_generation()
@@ -240,16 +244,6 @@ pub(crate) fn stamp_update(
     {
         let generation = old_meta["generation"].as_i64().unwrap_or(0) + 1;
         object::set_meta(object, "generation", generation);
-    }
-    Ok(())
-}
-
-fn put(object: &mut Value, field: &str, value: Option<Value>) {
-    if let Some(map) = object.as_object_mut() {
-        match value {
-            Some(value) => map.insert(field.to_owned(), value),
-            None => map.remove(field),
-        };
     }
 }
 
@@ -264,7 +258,11 @@ fn same_desire(resource: &Resource, old: &Value, new: &Value) -> bool {
         return old == new;
     };
     let count = |map: &serde_json::Map<String, Value>| map.keys().filter(|k| relevant(k)).count();
-    count(old) == count(new)
+    // Deployments keep what their controller does in annotations.
+    let noted = resource.is("apps", "deployments")
+        && old["metadata"].get("annotations") != new["metadata"].get("annotations");
+    !noted
+        && count(old) == count(new)
         && old
             .iter()
             .filter(|(key, _)| relevant(key))
@@ -286,6 +284,29 @@ pub(crate) fn is_same(old: &Value, new: &Value) -> bool {
         object
     };
     strip(old) == strip(new)
+}
+
+/// Removes owners that are named twice, and says so.
+pub(crate) fn unique_owners(context: &Context, object: &mut Value) {
+    let Some(owners) = object["metadata"]["ownerReferences"].as_array() else {
+        return;
+    };
+    let (mut kept, mut twice) = (Vec::new(), Vec::new());
+    for owner in owners {
+        if kept.contains(owner) {
+            twice.push(text(owner, "uid").to_owned());
+        } else {
+            kept.push(owner.clone());
+        }
+    }
+    if !twice.is_empty() {
+        twice.dedup();
+        object::set_meta(object, "ownerReferences", kept);
+        context.warn(format!(
+            ".metadata.ownerReferences contains duplicate entries; API server dedups owner references in 1.20+, and may reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: {}",
+            twice.join(", ")
+        ));
+    }
 }
 
 impl Api {

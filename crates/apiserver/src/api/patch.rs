@@ -45,17 +45,20 @@ impl Api {
         let changed = self
             .change(context, resource, at, By::Update, |old| {
                 let mut new = patch.on(old, resource)?;
-                meta::check_kind(resource, &mut new)?;
-                typed::decode_as(resource, &mut new)
-                    .map_err(|why| refuse_patch(&patch, &new.clone(), &why))?;
-                meta::place_existing(resource, (at.namespace, at.name), &mut new)?;
                 let patched = new.clone();
-                typed::admit(context, resource, &mut new).map_err(|status| {
-                    match status.message.find("strict decoding error") {
-                        Some(at) => refuse_patch(&patch, &patched, &status.message[at..]),
-                        None => status,
-                    }
+                let refuse = |why: &str| refuse_patch(&patch, &patched, why);
+                let (version, kind) = (resource.api_version(), &resource.kind);
+                if let Some(why) = meta::other_kind(&new, &version, kind)
+                    && resource.is_builtin()
+                {
+                    return Err(refuse(&why));
+                }
+                meta::check_kind(resource, &mut new)?;
+                typed::read(context, resource, &mut new).map_err(|fault| match fault {
+                    typed::Fault::Options(status) => status,
+                    typed::Fault::Body(why) => refuse(&why),
                 })?;
+                meta::place_existing(resource, (at.namespace, at.name), &mut new)?;
                 Ok(new)
             })
             .await?;
@@ -80,7 +83,8 @@ impl Api {
         context.check_manager()?;
         let force = context.query.flag("force");
         let (given_version, given_kind) = (text(&config, "apiVersion"), text(&config, "kind"));
-        if given_kind.is_empty() || given_version.is_empty() {
+        let other = meta::other_kind(&config, &resource.api_version(), &resource.kind);
+        if given_kind.is_empty() || given_version.is_empty() || other.is_some() {
             let (group, version) = object::group_version(given_version);
             return Err(Status::bad_request(format!(
                 "invalid object type: {group}/{version}, Kind={given_kind}"
@@ -93,12 +97,12 @@ impl Api {
             )));
         }
         meta::check_kind(resource, &mut config)?;
-        let names_namespace = !object::namespace(&config).is_empty();
-        meta::place_existing(resource, (at.namespace, at.name), &mut config)?;
-        if !names_namespace {
-            // What the path says is no part of the configuration.
-            object::take_meta(&mut config, "namespace");
+        let key = resource.key(at.namespace, at.name);
+        let exists = self.store.get(&resource.storage, &key).is_some();
+        if !exists && !at.subresource.is_empty() {
+            return Err(Status::not_found(meta::about(resource, at.name)));
         }
+        meta::check_place(resource, (at.namespace, at.name), &config)?;
         let time = self.clock.now_rfc3339();
         let api_version = resource.api_version();
         let stamp = Stamp {
@@ -109,11 +113,7 @@ impl Api {
             time: &time,
         };
         let shape = resource.shape();
-        let key = resource.key(at.namespace, at.name);
-        if self.store.get(&resource.storage, &key).is_none() {
-            if !at.subresource.is_empty() {
-                return Err(Status::not_found(meta::about(resource, at.name)));
-            }
+        if !exists {
             if !object::uid(&config).is_empty() {
                 return Err(Status::conflict(
                     meta::about(resource, at.name),
@@ -150,7 +150,7 @@ fn refuse_patch(patch: &Patch, patched: &Value, why: &str) -> Status {
     // A strategic patch is shown itself, of the others what they lead to.
     let shown = match patch {
         Patch::Strategic(patch) => golang::plain(patch),
-        Patch::Json(_) | Patch::Merge(_) | Patch::Apply(_) => patched.to_string(),
+        Patch::Json(_) | Patch::Merge(_) | Patch::Apply(_) => golang::json(patched),
     };
     let cause = Cause::invalid("patch", &json!(shown), why);
     Status::invalid("", "", "", vec![cause])

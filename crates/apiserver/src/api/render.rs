@@ -13,6 +13,7 @@ use super::{Api, context::Context};
 use crate::{
     object,
     registry::{Resource, crd::Conversion},
+    request::Verb,
     status::{Result, Status},
     store::Entry,
 };
@@ -27,45 +28,97 @@ pub(crate) enum Form {
     Metadata,
 }
 
+/// How an answer is written down.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Media {
+    Json,
+    Yaml,
+}
+
 /// Chooses the form from the `Accept` header; the first clause that can be served wins.
-pub(crate) fn negotiate(context: &Context, streaming: bool) -> Result<Form> {
+pub(crate) fn negotiate(context: &Context, resource: &Resource, streaming: bool) -> Result<Form> {
+    accepted(context, Some(resource), streaming).map(|(form, _)| form)
+}
+
+/// The form and the media that a client accepts.
+pub(crate) fn accepted(
+    context: &Context,
+    resource: Option<&Resource>,
+    streaming: bool,
+) -> Result<(Form, Media)> {
     let accept = context.header(header::ACCEPT);
     if accept.is_empty() {
-        return Ok(Form::Object);
+        return Ok((Form::Object, Media::Json));
     }
+    let mut known = false;
     for clause in accept.split(',') {
         let mut parts = clause.split(';').map(str::trim);
-        let media = parts.next().unwrap_or_default();
-        let json = matches!(
-            media,
-            "application/json" | "*/*" | "application/*" | "application/yaml"
-        );
-        if !json {
-            continue;
-        }
+        let media = match parts.next().unwrap_or_default() {
+            "application/json" | "*/*" => Media::Json,
+            "application/yaml" => Media::Yaml,
+            _ => continue,
+        };
         let parameters: Vec<(&str, &str)> = parts.filter_map(|p| p.split_once('=')).collect();
         let parameter = |name: &str| parameters.iter().find(|(k, _)| *k == name).map(|(_, v)| *v);
         if !streaming && parameter("stream").is_some() {
             continue;
         }
-        match (parameter("as"), parameter("g"), parameter("v")) {
-            (None, ..) => return Ok(Form::Object),
-            (Some("Table"), Some("meta.k8s.io"), Some("v1" | "v1beta1")) => return Ok(Form::Table),
-            (
-                Some("PartialObjectMetadata" | "PartialObjectMetadataList"),
-                Some("meta.k8s.io"),
-                Some("v1" | "v1beta1"),
-            ) => return Ok(Form::Metadata),
-            _ => {}
-        }
+        known = true;
+        let form = match (parameter("as"), parameter("g"), parameter("v")) {
+            (None, ..) => Form::Object,
+            (Some("Table"), Some("meta.k8s.io"), Some("v1" | "v1beta1")) => Form::Table,
+            (Some(wanted), Some("meta.k8s.io"), Some("v1" | "v1beta1"))
+                if wanted.starts_with("PartialObjectMetadata") =>
+            {
+                check_number(context, resource, wanted)?;
+                Form::Metadata
+            }
+            _ => continue,
+        };
+        return Ok((form, media));
     }
-    Err(Status::not_acceptable(&[
+    let whole = [
         "application/json",
         "application/yaml",
         "application/vnd.kubernetes.protobuf",
+    ];
+    if known {
+        return Err(Status::no_such_form(&whole));
+    }
+    let streams = [
         "application/json;stream=watch",
         "application/vnd.kubernetes.protobuf;stream=watch",
-    ]))
+    ];
+    Err(match context.target.verb {
+        Verb::List | Verb::Watch => Status::not_acceptable(&[&whole[..], &streams].concat()),
+        _ => Status::not_acceptable(&whole),
+    })
+}
+
+/// One object is no list, and a list is not one object.
+fn check_number(context: &Context, resource: Option<&Resource>, wanted: &str) -> Result<()> {
+    let list = match (context.target.verb, wanted) {
+        (Verb::List, "PartialObjectMetadata") => true,
+        (Verb::Get, "PartialObjectMetadataList") => false,
+        _ => return Ok(()),
+    };
+    let (package, kind) = match resource {
+        Some(resource) if resource.is_builtin() => {
+            let package = resource.group.split('.').next().unwrap_or_default();
+            let package = if package.is_empty() { "core" } else { package };
+            (package, resource.kind.as_str())
+        }
+        _ => ("unstructured", "Unstructured"),
+    };
+    Err(Status::other_form(&if list {
+        format!(
+            "you requested {wanted}, but the requested object is a list (*{package}.{kind}List)"
+        )
+    } else {
+        format!(
+            "you requested {wanted}, but the requested object is not a list (*{package}.{kind})"
+        )
+    }))
 }
 
 /// Renders entries of one resource in one version.

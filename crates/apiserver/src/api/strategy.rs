@@ -1,8 +1,11 @@
 //! What the server itself decides about objects of particular built-in kinds.
 
+use std::collections::BTreeSet;
+
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde_json::{Value, json};
 
+use super::Api;
 use crate::{
     object,
     registry::{Resource, text},
@@ -18,13 +21,14 @@ pub(crate) fn complete(resource: &Resource, object: &mut Value) {
             }
         }
         ("", "Secret") => merge_string_data(object),
+        ("apps", "DaemonSet") => count_templates(None, object),
         ("apiextensions.k8s.io", "CustomResourceDefinition") => complete_crd(object),
         _ => {}
     }
 }
 
 /// Gives a new object what only the server may decide, such as its first status.
-pub(crate) fn prepare_new(resource: &Resource, object: &mut Value) {
+pub(crate) fn prepare_new(api: &Api, resource: &Resource, object: &mut Value) {
     match (resource.group.as_str(), resource.kind.as_str()) {
         ("", "Namespace") => {
             object::set_path(object, "spec.finalizers", json!(["kubernetes"]));
@@ -34,23 +38,22 @@ pub(crate) fn prepare_new(resource: &Resource, object: &mut Value) {
             let class = qos_class(object);
             object["status"] = json!({"phase": "Pending", "qosClass": class});
         }
-        ("", "PersistentVolumeClaim" | "PersistentVolume") => {
-            object["status"] = json!({"phase": "Pending"});
+        ("", "PersistentVolumeClaim") => object["status"] = json!({"phase": "Pending"}),
+        ("", "PersistentVolume") => {
+            let now = api.clock.now_rfc3339();
+            object["status"] = json!({"phase": "Pending", "lastPhaseTransitionTime": now});
         }
-        ("rbac.authorization.k8s.io", "Role" | "ClusterRole") => {
-            if let Some(role) = object.as_object_mut() {
-                role.entry("rules").or_insert(Value::Null);
-            }
-        }
+        ("batch", "Job") => own_pods(object),
         ("", "Service") => object["status"] = json!({"loadBalancer": {}}),
         ("apiextensions.k8s.io", "CustomResourceDefinition") => {
-            let stored: Vec<Value> = object["spec"]["versions"]
+            let mut stored: Vec<Value> = object["spec"]["versions"]
                 .as_array()
                 .into_iter()
                 .flatten()
                 .filter(|version| version["storage"] == true)
                 .map(|version| version["name"].clone())
                 .collect();
+            stored.dedup();
             object["status"] = json!({
                 "acceptedNames": {"kind": "", "plural": ""},
                 "conditions": null,
@@ -69,6 +72,9 @@ pub(crate) fn prepare_update(
     subresource: &str,
 ) {
     complete(resource, object);
+    if resource.is("apps", "daemonsets") && subresource.is_empty() {
+        count_templates(Some(old), object);
+    }
     match (resource.group.as_str(), resource.kind.as_str()) {
         ("", "Namespace") if subresource != "finalize" => {
             if let Some(finalizers) = old["spec"].get("finalizers") {
@@ -77,6 +83,86 @@ pub(crate) fn prepare_update(
         }
         _ => {}
     }
+}
+
+/// Counts the templates that a daemon set had, in the annotation where the first versions kept it.
+fn count_templates(old: Option<&Value>, object: &mut Value) {
+    const COUNT: &str = "deprecated.daemonset.template.generation";
+    let count = |object: &Value| {
+        let count = object["metadata"]["annotations"][COUNT].as_str();
+        count.and_then(|text| text.parse::<i64>().ok()).unwrap_or(0)
+    };
+    let number = match old {
+        None => count(object).max(1),
+        Some(old) if old["spec"]["template"] == object["spec"]["template"] => count(old),
+        Some(old) => count(old) + 1,
+    };
+    if object["metadata"].is_object() {
+        object["metadata"]["annotations"][COUNT] = json!(number.to_string());
+    }
+}
+
+/// A job finds its pods by its own uid, unless somebody selects them by hand.
+fn own_pods(job: &mut Value) {
+    if job["spec"]["manualSelector"] == true {
+        return;
+    }
+    let (uid, name) = (object::uid(job).to_owned(), object::name(job).to_owned());
+    let template = &mut job["spec"]["template"];
+    if template["metadata"].is_null() {
+        template["metadata"] = json!({});
+    }
+    let labels = &mut template["metadata"]["labels"];
+    for (key, value) in [
+        ("batch.kubernetes.io/controller-uid", &uid),
+        ("batch.kubernetes.io/job-name", &name),
+        ("controller-uid", &uid),
+        ("job-name", &name),
+    ] {
+        if labels[key].is_null() {
+            labels[key] = json!(value);
+        }
+    }
+    if job["metadata"]["labels"].is_null() {
+        job["metadata"]["labels"] = job["spec"]["template"]["metadata"]["labels"].clone();
+    }
+    if job["spec"]["selector"].is_null() {
+        job["spec"]["selector"] =
+            json!({"matchLabels": {"batch.kubernetes.io/controller-uid": uid}});
+    }
+}
+
+/// The formats in a CRD's schemas that mean nothing to the server, and that `old` has not.
+pub(crate) fn unknown_formats(crd: &Value, old: Option<&Value>) -> Vec<String> {
+    fn walk(schema: &Value, found: &mut BTreeSet<String>) {
+        if let Some(format) = schema["format"].as_str()
+            && schema["type"] == "string"
+            && !crate::schema::is_format(format)
+        {
+            found.insert(format.to_owned());
+        }
+        for name in ["properties", "patternProperties", "definitions"] {
+            let below = schema[name].as_object().into_iter().flatten();
+            below.for_each(|(_, sub)| walk(sub, found));
+        }
+        for name in ["allOf", "anyOf", "oneOf"] {
+            let below = schema[name].as_array().into_iter().flatten();
+            below.for_each(|sub| walk(sub, found));
+        }
+        for name in ["items", "additionalProperties", "not"] {
+            if schema[name].is_object() {
+                walk(&schema[name], found);
+            }
+        }
+    }
+    let all = |crd: &Value| {
+        let mut found = BTreeSet::new();
+        let versions = crd["spec"]["versions"].as_array().into_iter().flatten();
+        versions.for_each(|version| walk(&version["schema"]["openAPIV3Schema"], &mut found));
+        found
+    };
+    let known = old.map(all).unwrap_or_default();
+    all(crd).difference(&known).cloned().collect()
 }
 
 /// `stringData` is a way to write `data`, never stored.

@@ -11,7 +11,7 @@ use super::{
     dispatch::Answer,
     meta::{self, about},
     patch::Patch,
-    render::Renderer,
+    render::{self, Form, Renderer},
     update::{Address, By},
 };
 use crate::{
@@ -19,6 +19,7 @@ use crate::{
     registry::{Resource, crd::Scale, text},
     request::Verb,
     status::{Cause, Result, Status},
+    table::Printer,
 };
 
 impl Api {
@@ -31,17 +32,17 @@ impl Api {
         let verb = context.target.verb;
         match (at.subresource, verb) {
             ("status", _) if !resource.is_builtin() && !resource.has_status() => {
-                Err(Status::no_such_resource())
+                Err(Status::not_found(about(resource, at.name)))
             }
             ("scale", _) if !resource.is_builtin() && !resource.has_scale() => {
-                Err(Status::no_such_resource())
+                Err(Status::not_found(about(resource, at.name)))
             }
-            ("status", _) if !resource.has_status() => Ok(Answer::page_not_found()),
+            ("status", _) if !resource.has_status() => Err(Status::no_such_resource()),
             ("status", Verb::Get) => self.get(context, resource, at.namespace, at.name).await,
             ("status", Verb::Update) => self.update(context, resource, at).await,
             ("status", Verb::Patch) => self.patch(context, resource, at).await,
-            ("scale", _) if !resource.has_scale() => Ok(Answer::page_not_found()),
-            ("scale", Verb::Get) => self.get_scale(resource, at).await,
+            ("scale", _) if !resource.has_scale() => Err(Status::no_such_resource()),
+            ("scale", Verb::Get) => self.get_scale(context, resource, at).await,
             ("scale", Verb::Update | Verb::Patch) => self.set_scale(context, resource, at).await,
             ("finalize", Verb::Update) if resource.is("", "namespaces") => {
                 self.update(context, resource, at).await
@@ -65,6 +66,7 @@ impl Api {
                 self.evict(context, resource, at).await
             }
             ("status" | "scale", _) => Err(Status::method_not_allowed()),
+            _ if resource.is_builtin() => Err(Status::no_such_resource()),
             _ => Ok(Answer::page_not_found()),
         }
     }
@@ -80,12 +82,22 @@ impl Api {
 
     async fn get_scale(
         self: &Arc<Self>,
+        context: &Context,
         resource: &Arc<Resource>,
         at: Address<'_>,
     ) -> Result<Answer> {
         let object = self.read(&Renderer::new(self, resource), at).await?;
         check_scalable(resource, &object)?;
-        Ok(Answer::ok(&scale_of(resource, &object)))
+        let scale = scale_of(resource, &object);
+        match render::negotiate(context, resource, false)? {
+            Form::Object => Ok(Answer::ok(&scale)),
+            Form::Metadata => Ok(Answer::ok(&render::metadata_only(&scale))),
+            Form::Table => {
+                let printer = Printer::built_in("autoscaling", "Scale");
+                self.print(context, &printer, &[scale])
+                    .map(|t| Answer::ok(&t))
+            }
+        }
     }
 
     async fn set_scale(

@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 
 use super::{Api, context::Context};
 use crate::{
+    object,
     registry::Resource,
     status::{Result, Status},
     table::{Include, Printer},
@@ -35,6 +36,20 @@ impl Api {
         Ok(resource
             .printer()
             .table(objects, include, metadata, self.clock.now()))
+    }
+
+    /// The `Table` of objects that have a printer of their own.
+    pub(crate) fn print(
+        &self,
+        context: &Context,
+        printer: &Printer,
+        objects: &[Value],
+    ) -> Result<Value> {
+        let include =
+            Include::parse(context.query.text("includeObject")).map_err(Status::bad_request)?;
+        let version = objects.first().map(object::resource_version);
+        let metadata = json!({"resourceVersion": version});
+        Ok(printer.table(objects, include, &metadata, self.clock.now()))
     }
 
     /// The `Table` of one event of a watch; only the first carries the columns.

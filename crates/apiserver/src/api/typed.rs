@@ -4,15 +4,13 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use super::{
-    Api,
-    context::{Context, FieldValidation},
-    decode,
-};
+use super::{Api, context::Context, decode, strategy};
 use crate::{
     apply::{self, Elsewhere, Stamp},
+    golang,
     kinds::BuiltIn,
     meta::{self, NameRule},
+    object,
     registry::{Resource, crd::Conversion, text},
     schema::{FieldError, Schema},
     shape::Shape,
@@ -53,31 +51,65 @@ impl From<FieldError> for Cause {
 
 /// Decodes, prunes and defaults an object that came from a client.
 pub(crate) fn admit(context: &Context, resource: &Resource, object: &mut Value) -> Result<()> {
-    decode_as(resource, object).map_err(|why| {
-        Status::bad_request(format!(
-            "{} in version \"{}\" cannot be handled as a {}: {why}",
-            resource.kind, resource.version, resource.kind
-        ))
-    })?;
+    read(context, resource, object).map_err(|fault| match fault {
+        Fault::Options(status) => status,
+        Fault::Body(why) => decode::cannot_handle(&resource.kind, &resource.version, &why),
+    })
+}
+
+/// Why an object could not be read.
+pub(crate) enum Fault {
+    /// The request's options are wrong.
+    Options(Status),
+    /// The object does not fit its kind.
+    Body(String),
+}
+
+/// The same as [`admit`], for callers with their own words for a failure.
+pub(crate) fn read(
+    context: &Context,
+    resource: &Resource,
+    object: &mut Value,
+) -> Result<(), Fault> {
+    decode_as(resource, object).map_err(Fault::Body)?;
     let unknown = settle(resource, object);
-    let validation = context.field_validation()?;
-    if validation != FieldValidation::Ignore {
-        let faults = unknown
-            .into_iter()
-            .map(|path| format!("unknown field \"{path}\""))
-            .collect();
-        let kind = (resource.kind.as_str(), resource.version.as_str());
-        decode::report(context, validation, kind, faults)?;
+    let validation = context.field_validation().map_err(Fault::Options)?;
+    let faults = unknown
+        .into_iter()
+        .map(|path| format!("unknown field \"{path}\""))
+        .collect();
+    decode::report(context, validation, faults).map_err(Fault::Body)
+}
+
+/// Warns of what is accepted and will not do what its writer may think.
+pub(crate) fn warn(context: &Context, resource: &Resource, object: &Value, old: Option<&Value>) {
+    if &*resource.storage == super::CRDS {
+        for format in strategy::unknown_formats(object, old) {
+            context.warn(format!("unrecognized format {}", golang::quote(&format)));
+        }
     }
-    Ok(())
+}
+
+/// Adds what Go would write for fields that nobody set.
+pub(crate) fn encode(resource: &Resource, object: &mut Value) {
+    if let Some(kind) = resource.built_in() {
+        kind.encode(object);
+    }
 }
 
 /// Refuses values of the wrong type in objects of built-in kinds.
 pub(crate) fn decode_as(resource: &Resource, object: &mut Value) -> Result<(), String> {
-    match resource.built_in() {
-        Some(kind) => kind.decode(object),
-        None => Ok(()),
+    if let Some(kind) = resource.built_in() {
+        return kind.decode(object);
     }
+    // Custom kinds have the same metadata; what does not fit there is for validation.
+    if let Some(metadata) = object.get_mut("metadata") {
+        let mut read = metadata.clone();
+        if crate::kinds::decode_metadata(&mut read).is_ok() {
+            *metadata = read;
+        }
+    }
+    Ok(())
 }
 
 /// Prunes and defaults; returns the paths of fields that were not known.
@@ -139,17 +171,58 @@ pub(crate) fn validate(
     }
     let mut errors = match old {
         None => meta::check_create(object, resource.namespaced, resource.name_rule()),
-        Some(old) if subresource.is_empty() => meta::check_update(object, old),
+        Some(old) if subresource.is_empty() => {
+            // Kubernetes checks metadata for all kinds and then once more for each.
+            let errors = meta::check_update(object, old);
+            [errors.clone(), errors].concat()
+        }
         Some(_) => Vec::new(),
     };
     if let Some(crd) = &resource.crd {
         if let Some(schema) = &crd.schema {
             errors.extend(schema.validate(object, old));
         }
+        if let Some(scale) = &crd.scale {
+            replicas(object, &scale.spec_replicas, &mut errors);
+            replicas(object, &scale.status_replicas, &mut errors);
+        }
     } else if let Some(kind) = resource.built_in() {
         errors.extend(kind.validate(object, old));
     }
     errors.into_iter().map(Cause::from).collect()
+}
+
+/// What `scale` reads must be a count.
+fn replicas(object: &Value, path: &str, errors: &mut Vec<FieldError>) {
+    let Some(found) = object::at_path(object, path) else {
+        return;
+    };
+    match found.as_i64() {
+        Some(count) if count < 0 => {
+            let why = "should be a non-negative integer";
+            errors.push(FieldError::invalid(path, count, why));
+        }
+        Some(count) if count > i64::from(i32::MAX) => {
+            let why = format!("should be less than or equal to {}", i32::MAX);
+            errors.push(FieldError::invalid(path, count, why));
+        }
+        Some(_) => {}
+        None => {
+            let kind = match found {
+                Value::Null => "<nil>",
+                Value::Bool(_) => "bool",
+                Value::Number(_) => "float64",
+                Value::String(_) => "string",
+                Value::Array(_) => "[]interface {}",
+                Value::Object(_) => "map[string]interface {}",
+            };
+            let why = format!(
+                "{path} accessor error: {} is of the type {kind}, expected int64",
+                golang::plain(found)
+            );
+            errors.push(FieldError::invalid(path, 0, why));
+        }
+    }
 }
 
 impl Api {

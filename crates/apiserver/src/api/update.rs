@@ -73,7 +73,7 @@ impl Api {
         }
         if object::resource_version(&body).is_empty() && !allows_unconditional(resource) {
             return Err(Status::invalid(
-                &resource.group,
+                resource.storage_group(),
                 &resource.kind,
                 at.name,
                 vec![Cause::invalid(
@@ -83,8 +83,14 @@ impl Api {
                 )],
             ));
         }
+        let uid = object::uid(&body);
         let updated = self
-            .change(context, resource, at, By::Update, |_| Ok(body.clone()))
+            .change(context, resource, at, By::Update, |old| {
+                if !uid.is_empty() && uid != object::uid(old) {
+                    return Err(meta::other_uid(resource, old, uid));
+                }
+                Ok(body.clone())
+            })
             .await?;
         Ok(Answer::ok(&updated))
     }
@@ -112,6 +118,10 @@ impl Api {
             let mut new = make(&old)?;
             let given = object::resource_version(&new).to_owned();
             let pinned = !given.is_empty() && given != "0";
+            if pinned && given.parse::<u64>().is_err() {
+                let why = format!("strconv.ParseUint: parsing \"{given}\": invalid syntax");
+                return Err(Status::foreign(500, "", why));
+            }
             if pinned && given != object::resource_version(&old) {
                 return Err(Status::modified(about(resource, at.name)));
             }
@@ -141,8 +151,9 @@ impl Api {
         at: Address<'_>,
         by: By,
     ) -> Result<()> {
-        meta::stamp_update(resource, old, new, at.subresource)?;
+        meta::stamp_update(resource, old, new, at.subresource);
         strategy::prepare_update(resource, old, new, at.subresource);
+        meta::unique_owners(context, new);
         if by == By::Update && at.subresource != "binding" {
             self.track(context, resource, (Some(old), new), at.subresource)
                 .await?;
@@ -154,18 +165,22 @@ impl Api {
                 .await?
         {
             meta::place_existing(resource, (at.namespace, at.name), new)?;
-            meta::stamp_update(resource, old, new, at.subresource)?;
+            meta::stamp_update(resource, old, new, at.subresource);
             strategy::prepare_update(resource, old, new, at.subresource);
         }
+        self.plug_update(resource, new, at.subresource)?;
+        self.address(resource, (Some(old), new), context.dry_run()?)?;
+        typed::encode(resource, new);
         let causes = typed::validate(resource, new, Some(old), at.subresource);
         if !causes.is_empty() {
             return Err(Status::invalid(
-                &resource.group,
+                resource.storage_group(),
                 &resource.kind,
                 at.name,
                 causes,
             ));
         }
+        typed::warn(context, resource, new, Some(old));
         self.check_escalation(context, resource, Some(old), new)?;
         if self.has_validating_webhooks(resource)
             && let Some(attributes) = change_attributes(context, resource, (old, new), at)?
@@ -241,7 +256,7 @@ impl Api {
         self.after_write(resource, (!gone).then_some(&committed))
             .await;
         if gone {
-            self.after_delete(resource, &committed);
+            self.after_delete(resource, &committed).await;
         }
         Ok(Some((committed, stored)))
     }

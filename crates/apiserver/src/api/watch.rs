@@ -20,11 +20,12 @@ use super::{
     Api,
     context::Context,
     dispatch::Answer,
-    list::{Selection, parse_version},
+    list::{Selection, parse_version, refuse},
     render::{self, Form, Renderer},
 };
 use crate::{
     metrics::Watching,
+    object,
     registry::Resource,
     status::{Cause, Result, Status},
     store::{Entry, Event},
@@ -70,7 +71,7 @@ impl Api {
         name: &str,
     ) -> Result<Answer> {
         let query = &context.query;
-        let form = render::negotiate(context, true)?;
+        let form = render::negotiate(context, resource, true)?;
         let include = Include::parse(query.text("includeObject")).map_err(Status::bad_request)?;
         let mut selection = Selection::read(context, resource)?;
         if !name.is_empty() {
@@ -81,7 +82,8 @@ impl Api {
             .get("sendInitialEvents")
             .map(|_| query.flag("sendInitialEvents"));
         check_initial(send_initial, query.text("resourceVersionMatch"), bookmarks)?;
-        let version = parse_version(query.text("resourceVersion"))?;
+        let version = parse_version(query.text("resourceVersion"))
+            .map_err(|why| Status::foreign(500, "", why))?;
         let timeout = query
             .number::<u64>("timeoutSeconds")?
             .filter(|seconds| *seconds > 0)
@@ -109,12 +111,7 @@ impl Api {
             (snapshot.entries, snapshot.revision)
         } else {
             match version.filter(|v| *v > 0) {
-                Some(version) => {
-                    if version > self.store.revision() {
-                        self.wait_for(version).await?;
-                    }
-                    (Vec::new(), version)
-                }
+                Some(version) => (Vec::new(), version),
                 None => (Vec::new(), self.store.revision()),
             }
         };
@@ -150,29 +147,31 @@ impl Api {
 }
 
 fn check_initial(send: Option<bool>, matching: &str, bookmarks: bool) -> Result<()> {
-    let refuse = |cause| {
-        Err(Status::invalid(
-            "meta.k8s.io",
-            "ListOptions",
-            "",
-            vec![cause],
-        ))
-    };
+    let field = "resourceVersionMatch";
+    let mut causes = Vec::new();
     match send {
-        None if !matching.is_empty() => refuse(Cause::forbidden(
-            "resourceVersionMatch",
+        None if !matching.is_empty() => causes.push(Cause::forbidden(
+            field,
             "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",
         )),
-        Some(_) if matching != "NotOlderThan" => refuse(Cause::forbidden(
-            "resourceVersionMatch",
-            "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
-        )),
-        Some(true) if !bookmarks => refuse(Cause::forbidden(
+        Some(_) if matching != "NotOlderThan" => {
+            causes.push(Cause::forbidden(
+                field,
+                "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
+            ));
+            if !matching.is_empty() {
+                causes.push(Cause::unsupported(field, matching, &["NotOlderThan"]));
+            }
+        }
+        _ => {}
+    }
+    if send == Some(true) && !bookmarks && matching == "NotOlderThan" {
+        causes.push(Cause::forbidden(
             "sendInitialEvents",
             "sendInitialEvents requires setting allowWatchBookmarks to true",
-        )),
-        _ => Ok(()),
+        ));
     }
+    refuse(causes)
 }
 
 fn too_old(asked: u64, floor: u64) -> Status {
@@ -234,7 +233,8 @@ impl Watch {
                         }
                     }
                     if out.is_empty() {
-                        self.shown = revision;
+                        // Whoever asks for the future waits until it is there.
+                        self.shown = self.shown.max(revision);
                     }
                 }
             }
@@ -272,7 +272,7 @@ impl Watch {
         json!({
             "kind": self.renderer.resource.kind,
             "apiVersion": self.renderer.resource.api_version(),
-            "metadata": {"resourceVersion": self.shown.to_string(), "creationTimestamp": null},
+            "metadata": {"resourceVersion": self.shown.to_string()},
         })
     }
 
@@ -310,13 +310,18 @@ impl Watch {
         }
         let mut value = self.renderer.value(entry).await?;
         let matches = self.selection.matches(&value);
-        let matched = match previous {
-            Some(previous) => {
-                let before = self.renderer.value(previous).await?;
-                self.selection.matches(&before)
-            }
-            None => false,
+        let before = match previous {
+            Some(previous) => Some(self.renderer.value(previous).await?),
+            None => None,
         };
+        let before = before.filter(|before| self.selection.matches(before));
+        let matched = before.is_some();
+        if let ("MODIFIED", false, Some(mut before)) = (kind, matches, before) {
+            // Who selects never sees what no longer fits, only that it is gone.
+            let revision = object::resource_version(&value).to_owned();
+            object::set_meta(&mut before, "resourceVersion", revision);
+            value = before;
+        }
         let kind = match (kind, matched, matches) {
             ("ADDED", _, true) | ("MODIFIED", false, true) => "ADDED",
             ("DELETED", true, _) | ("MODIFIED", true, false) => "DELETED",

@@ -135,10 +135,8 @@ pub(crate) fn resources(crd: &Value, since: u64) -> Vec<Resource> {
             open: spec["preserveUnknownFields"] == true,
             since,
             deprecation: (version["deprecated"] == true).then(|| {
-                version["deprecationWarning"].as_str().map_or_else(
-                    || format!("{group}/{name} {kind} is deprecated"),
-                    str::to_owned,
-                )
+                let own = version["deprecationWarning"].as_str();
+                own.map_or_else(|| deprecation(spec, name), str::to_owned)
             }),
             schema: schemas.get(&object::api_version(group, name)).cloned(),
             schemas: Arc::clone(&schemas),
@@ -173,4 +171,20 @@ fn scale(value: &Value) -> Option<Scale> {
         status_replicas: value["statusReplicasPath"].as_str()?.to_owned(),
         selector: value["labelSelectorPath"].as_str().map(str::to_owned),
     })
+}
+
+/// What users of a version are told that will go away: a newer one that stays, if there is one.
+fn deprecation(spec: &Value, name: &str) -> String {
+    let (group, kind) = (text(spec, "group"), text(&spec["names"], "kind"));
+    let versions = spec["versions"].as_array().into_iter().flatten();
+    let newer = versions
+        .filter(|version| version["served"] == true && version["deprecated"] != true)
+        .map(|version| text(version, "name"))
+        .filter(|other| super::version_order(other) < super::version_order(name))
+        .min_by_key(|other| super::version_order(other));
+    let advice = newer.map(|newer| format!("; use {group}/{newer} {kind}"));
+    format!(
+        "{group}/{name} {kind} is deprecated{}",
+        advice.unwrap_or_default()
+    )
 }

@@ -45,6 +45,10 @@ pub(super) fn find(group: &str, kind: &str) -> (&'static str, Cells) {
             storage::find(kind)
         }
         ("apps" | "batch", _) => workloads::find(kind),
+        ("autoscaling", "Scale") => ("Name|Desired#|Available#|Age", |o, now| {
+            let count = |part: &str| o[part]["replicas"].as_i64().unwrap_or(0).into();
+            vec![name(o), count("spec"), count("status"), aged(o, now)]
+        }),
         ("coordination.k8s.io", "Lease") => ("Name|Holder|Age", |o, now| {
             vec![
                 name(o),
