@@ -34,6 +34,7 @@ pub fn value(value: &mut Value) {
                             *member = Value::from(*mask);
                         }
                     }
+                    None if name == "cells" => cells(member),
                     None => self::value(member),
                 }
             }
@@ -50,6 +51,26 @@ pub fn value(value: &mut Value) {
     }
 }
 
+/// Masks the cells of a table's row, some of which are ages.
+fn cells(cells: &mut Value) {
+    value(cells);
+    for cell in cells.as_array_mut().into_iter().flatten() {
+        if cell.as_str().is_some_and(is_age) {
+            *cell = Value::from("<age>");
+        }
+    }
+}
+
+/// Whether this is an age as kubectl prints it: `5s`, `2m3s`, `4h`, `<invalid>` for a clock gone back.
+pub(crate) fn is_age(word: &str) -> bool {
+    word == "<invalid>"
+        || (word.ends_with(['s', 'm', 'h', 'd'])
+            && word.starts_with(|c: char| c.is_ascii_digit())
+            && word
+                .chars()
+                .all(|c| c.is_ascii_digit() || "smhd".contains(c)))
+}
+
 /// Masks times, uids and ages inside a text.
 pub fn text(text: &str) -> String {
     let bytes = text.as_bytes();
@@ -57,6 +78,11 @@ pub fn text(text: &str) -> String {
     let mut at = 0;
     while at < bytes.len() {
         let rest = &bytes[at..];
+        if rest.starts_with(b"\n@@ -") {
+            // What follows is a comparison of internal Go structs with the names of their fields.
+            masked.push_str("\n<changes>");
+            break;
+        }
         if let Some(length) = dumped(rest) {
             masked.push_str("\"{…}\"");
             at += length;
@@ -195,6 +221,10 @@ mod tests {
             "Invalid value: \"{…}\": bad"
         );
         assert_eq!(text("too large, current: 532"), "too large, <version>");
+        assert_eq!(
+            text("immutable\n@@ -6,7 +6,7 @@\n a"),
+            "immutable\n<changes>"
+        );
     }
 
     #[test]

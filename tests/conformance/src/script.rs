@@ -90,14 +90,14 @@ impl Script {
     }
 
     async fn note(&self, label: String, outcome: &Outcome, keep: impl Fn(&str) -> bool) {
-        let shown = |text: &str| -> Value {
-            let lines: Vec<_> = text.lines().filter(|line| keep(line)).map(line).collect();
-            json!(lines)
+        let kept = |text: &str| -> Value {
+            let lines = text.lines().filter(|line| keep(line));
+            json!(lines.map(shown).collect::<Vec<_>>())
         };
         let said = json!({
             "exit": outcome.code,
-            "stdout": shown(&outcome.stdout),
-            "stderr": shown(&outcome.stderr),
+            "stdout": kept(&outcome.stdout),
+            "stderr": kept(&outcome.stderr),
         });
         self.steps.lock().await.push(Step { label, said });
     }
@@ -114,6 +114,17 @@ fn split(command: &str) -> Vec<String> {
         }
     }
     words
+}
+
+/// A line as it is compared: an object in JSON as such, for its members have no order.
+fn shown(text: &str) -> Value {
+    match serde_json::from_str::<Value>(text) {
+        Ok(mut value @ Value::Object(_)) => {
+            mask::value(&mut value);
+            value
+        }
+        _ => line(text).into(),
+    }
 }
 
 /// Masks a line of output: times, uids, versions, ages, addresses, tokens.
@@ -138,7 +149,7 @@ fn line(line: &str) -> String {
     let words: Vec<String> = masked
         .split(' ')
         .map(|word| {
-            if is_age(word) {
+            if mask::is_age(word) {
                 aged = true;
                 "<age>".to_owned()
             } else if word.starts_with("eyJ") && word.matches('.').count() == 2 {
@@ -175,16 +186,6 @@ fn line(line: &str) -> String {
     } else {
         joined
     }
-}
-
-/// Whether this is an age as kubectl prints it: `5s`, `2m3s`, `4h`, `<invalid>` for a clock gone back.
-fn is_age(word: &str) -> bool {
-    word == "<invalid>"
-        || (word.ends_with(['s', 'm', 'h', 'd'])
-            && word.starts_with(|c: char| c.is_ascii_digit())
-            && word
-                .chars()
-                .all(|c| c.is_ascii_digit() || "smhd".contains(c)))
 }
 
 #[cfg(test)]
