@@ -377,7 +377,7 @@ mod tests {
             assert!(
                 resource.traits.virtual_only || kinds.by_storage(&resource.storage).is_some(),
                 "{}",
-                resource.qualified()
+                resource.plural
             );
         }
     }
