@@ -16,7 +16,7 @@ use tokio::time::Instant;
 use crate::{
     ActionFacts, ActionProgress, ActionRecord, ClusterName, Event, Failure, NodeName, Outcome,
     Owner, Vmid, Waiting,
-    cluster::Cluster,
+    cluster::{Cluster, Memory},
     gate::Key,
     intent::{BackupIntent, MigrationIntent, SnapshotIntent},
     mark,
@@ -241,7 +241,7 @@ impl Act<'_> {
     }
 
     /// What was known of the guest may no longer hold: its own owner shall look again.
-    fn unsettle_guest(&self, node: Option<NodeName>) {
+    fn unsettle_guest(&self, change: impl FnOnce(&mut Memory, Instant)) {
         let now = Instant::now();
         let owner = self.cluster.state().owners.get(&self.guest).cloned();
         let Some(owner) = owner else { return };
@@ -249,13 +249,7 @@ impl Act<'_> {
             memory.doubt = true;
             memory.model = None;
             memory.power = None;
-            if let Some(node) = node {
-                memory.node = Some((node, now));
-            } else {
-                memory.guest.answered = false;
-                memory.guest.booted = None;
-                memory.guest.next = None;
-            }
+            change(memory, now);
         });
         self.cluster.refresh();
         self.cluster.wake(&[owner]);

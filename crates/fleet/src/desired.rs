@@ -61,6 +61,8 @@ pub(crate) enum Want {
     Disk(DiskWant),
     /// Something is there, made like this if it is missing; never changed afterwards.
     Exists(String),
+    /// PVE's own cloud-init drive is there, made like this in place of anything else.
+    CloudInit(String),
 }
 
 /// The configuration a guest shall have.
@@ -291,7 +293,7 @@ fn first_boot(
             if let Some(storage) = context.cloudinit_storage {
                 want.keys.insert(
                     SEED_SLOT.to_owned(),
-                    Want::Exists(format!("{storage}:cloudinit")),
+                    Want::CloudInit(format!("{storage}:cloudinit")),
                 );
             }
         }

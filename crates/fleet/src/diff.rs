@@ -101,7 +101,7 @@ pub(crate) fn diff(want: &Desired, owner: &Owner, have: &GuestConfig) -> Changes
 }
 
 /// Whether a drive holds a first-boot image of ours.
-fn is_seed(value: &str) -> bool {
+pub(crate) fn is_seed(value: &str) -> bool {
     value.contains("media=cdrom") && value.contains(&format!(":iso/{PREFIX}"))
 }
 
@@ -187,6 +187,12 @@ fn one(changes: &mut Changes, key: &str, wish: &Want, owner: &Owner, found: Opti
             if found.is_none() {
                 changes.allocates |= value.contains(':');
                 set(changes, key, value.clone(), None);
+            }
+        }
+        Want::CloudInit(value) => {
+            if !found.is_some_and(|found| found.contains("cloudinit")) {
+                changes.allocates = true;
+                set(changes, key, value.clone(), found);
             }
         }
         Want::Disk(disk) => volume(changes, key, disk, found),

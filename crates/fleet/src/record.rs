@@ -198,6 +198,9 @@ pub struct GuestRecord {
     /// A linked copy turned out to be impossible: the next try makes a full one.
     #[serde(default, skip_serializing_if = "is_false")]
     pub full: bool,
+    /// It has run, so it has read its first-boot data.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub booted: bool,
     /// First-boot images of identities that were given up.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub leftovers: Vec<Leftover>,

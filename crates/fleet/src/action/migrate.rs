@@ -27,7 +27,9 @@ impl Act<'_> {
                 let target = self.record.target.clone();
                 // A guest under high availability moves some time after the task has ended.
                 if !upid.kind().starts_with("ha") {
-                    self.unsettle_guest(target);
+                    self.unsettle_guest(|memory, now| {
+                        memory.node = target.map(|node| (node, now));
+                    });
                     return Ok(self.arrived());
                 }
             }

@@ -1,5 +1,7 @@
 //! Snapshots.
 
+use std::time::Duration;
+
 use pve::{
     SnapshotName,
     api::guest::snapshot::{CreateSnapshot, Snapshot},
@@ -7,11 +9,13 @@ use pve::{
 
 use super::{Act, Flow, failed};
 use crate::{
-    Failure, Outcome, Waiting,
+    Failure, Outcome, PowerFact, Waiting,
+    cluster::GuestMemory,
+    diff::is_seed,
     intent::{SnapshotIntent, SnapshotWish},
     mark,
     record::StepKind,
-    view::GuestRow,
+    view::{GuestRow, View},
 };
 
 impl Act<'_> {
@@ -45,7 +49,11 @@ impl Act<'_> {
                 "Reverted",
                 format!("guest {} is back at '{}'", intent.guest, intent.name),
             );
-            self.unsettle_guest(None);
+            let power = self.power_now(&view).await;
+            self.unsettle_guest(|memory, now| {
+                memory.power = power.map(|power| (power, now));
+                memory.guest = GuestMemory::default();
+            });
             return Ok(Outcome::Settled);
         }
         let gone = intent.wish == SnapshotWish::Absent;
@@ -56,13 +64,13 @@ impl Act<'_> {
                 Err(no_guest(intent))
             };
         };
-        if self.checked(&row).await?.is_none() {
+        let Some(config) = self.checked(&row).await? else {
             return if gone {
                 Ok(Outcome::Gone)
             } else {
                 Err(not_meant(intent))
             };
-        }
+        };
         let list = match self.handle(&row).snapshots().await {
             Ok(list) => list,
             Err(error) => return Err(self.trouble("listing snapshots", &error)),
@@ -73,7 +81,14 @@ impl Act<'_> {
             mark::owner_of(text).as_ref() == Some(&intent.owner)
         });
         match intent.wish {
-            SnapshotWish::Present => self.present(intent, &name, &row, found, ours).await,
+            SnapshotWish::Present => {
+                if ours.is_none() && intent.memory && config.iter().any(|(_, v)| is_seed(v)) {
+                    // Going back to it would want the image, which is removed when the guest has read it.
+                    let text = "the first-boot image is still in its drive";
+                    return Err(self.wait(Waiting::Guest, text, Duration::from_secs(5)));
+                }
+                self.present(intent, &name, &row, found, ours).await
+            }
             SnapshotWish::Absent => match ours {
                 None => Ok(Outcome::Gone),
                 Some(_) => self.absent(intent, &name, &row).await,
@@ -81,19 +96,28 @@ impl Act<'_> {
             SnapshotWish::Reverted { start, .. } => {
                 if found.is_none() {
                     let text = format!("guest {} has no snapshot '{}'", intent.guest, intent.name);
-                    return Err(self.wait(
-                        Waiting::Source,
-                        text,
-                        std::time::Duration::from_secs(15),
-                    ));
+                    return Err(self.wait(Waiting::Source, text, Duration::from_secs(15)));
                 }
                 self.free(&row)?;
                 self.enter(&row.node)?;
                 let message = format!("taking guest {} back to '{}'", intent.guest, intent.name);
+                // Who keeps the guest starts it, after what the snapshot brought back was put right.
+                let start = start && self.guest_owner.is_none();
                 let sent = self.handle(&row).rollback(&name, start).await;
                 self.sent(StepKind::Rollback, &message, sent)
             }
         }
+    }
+
+    /// Whether the guest runs, asked at the source.
+    async fn power_now(&self, view: &View) -> Option<PowerFact> {
+        let row = view.guests.get(&self.guest)?;
+        let status = self.handle(row).status().await.ok()?;
+        Some(if status.is_running() {
+            PowerFact::Running
+        } else {
+            PowerFact::Stopped
+        })
     }
 
     async fn present(
@@ -160,7 +184,7 @@ impl Act<'_> {
             Some(lock) => {
                 let message = format!("the guest is locked ({lock})");
                 self.cluster.refresh();
-                Err(self.wait(Waiting::Locked, message, std::time::Duration::from_secs(3)))
+                Err(self.wait(Waiting::Locked, message, Duration::from_secs(3)))
             }
         }
     }

@@ -1,8 +1,11 @@
 //! Changing a guest's configuration and power.
 
-use std::{future::Future, sync::Arc};
+use std::{future::Future, sync::Arc, time::Duration};
 
-use pve::{ConfigChange, GuestConfig, GuestKind};
+use pve::{
+    ConfigChange, GuestConfig, GuestKind,
+    task::{Source, TaskEntry, TaskFilter},
+};
 use tokio::time::Instant;
 
 use super::{Flow, Pass, failed, settle::doing, working};
@@ -33,6 +36,9 @@ impl Pass<'_> {
             ..ConfigChange::default()
         };
         if changes.allocates && self.kind() == GuestKind::Qemu {
+            if self.record.stage >= Stage::Settled {
+                self.no_task_runs(identity, node).await?;
+            }
             let qemu = self.cluster.client.node(node).qemu(identity.vmid);
             return match qemu.configure_in_task(&change, None).await {
                 Ok(Some(upid)) => {
@@ -74,6 +80,25 @@ impl Pass<'_> {
             self.read_pending(identity, node).await?;
         }
         Ok(None)
+    }
+
+    /// Comes back when nothing is being done to the guest: a call that makes a volume may have been sent before and its
+    /// answer lost, and a second one would leave two.
+    async fn no_task_runs(&mut self, identity: &Identity, node: &NodeName) -> Flow<()> {
+        let filter = TaskFilter {
+            vmid: Some(identity.vmid),
+            source: Source::Active,
+            ..TaskFilter::default()
+        };
+        match self.cluster.client.node(node).tasks(&filter).await {
+            Ok(list) if list.iter().any(TaskEntry::is_running) => {
+                self.memory(|memory| memory.model = None);
+                let message = "another task of the guest has not ended yet";
+                Err(self.wait(Waiting::Locked, message, Duration::from_secs(2)))
+            }
+            Ok(_) => Ok(()),
+            Err(error) => Err(self.node_trouble(node, "looking for tasks of the guest", &error)),
+        }
     }
 
     /// Remembers what was written, so that it need not be read.
@@ -168,7 +193,7 @@ impl Pass<'_> {
         let keys = vec![Key::Cluster, Key::Node(node.clone())];
         if !self.cluster.enter(&self.intent.owner, keys) {
             let message = format!("in line for {}", doing(step));
-            let retry = std::time::Duration::from_mins(1);
+            let retry = Duration::from_mins(1);
             return Ok(Some(Outcome::Waiting {
                 what: Waiting::Turn,
                 message,

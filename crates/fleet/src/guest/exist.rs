@@ -28,6 +28,10 @@ impl Pass<'_> {
     pub(super) async fn exist(&mut self, view: &View, identity: Identity) -> Flow<Outcome> {
         if self.record.stage < Stage::Made {
             if self.memory(|memory| memory.fresh) {
+                if view.nodes.contains_key(&identity.node) && !view.node_online(&identity.node) {
+                    let why = format!("node {} went down before anything was sent", identity.node);
+                    return Ok(self.choose_again(&why));
+                }
                 return self.make(view, &identity).await;
             }
             match self.look(&identity).await? {
@@ -61,9 +65,17 @@ impl Pass<'_> {
             }
         }
         let (node, power) = self.presence(view, &identity).await?;
+        self.record.booted |= power == PowerFact::Running;
+        if self.record.booted
+            && let Some(seed) = &mut self.record.seed
+            && seed.state == SeedState::Planned
+        {
+            // It was started while nobody remembered it: what it was told, it has read.
+            seed.state = SeedState::Ejected;
+        }
         self.bring_home(&identity, &node).await?;
-        // A crash may have come between the guest and its first-boot image.
-        if self.record.stage < Stage::Started {
+        // A crash may have come between the guest and its first-boot image, or it was declared anew.
+        if !self.record.booted {
             self.upload_seed(&identity).await?;
             if let Some(task) = self.record.in_flight.first() {
                 return Ok(working(task.step, "uploading the first-boot image"));
@@ -125,6 +137,7 @@ impl Pass<'_> {
             self.record.attempts += 1;
             self.record.applied = None;
             self.record.pending.clear();
+            self.record.booted = false;
             return Outcome::Persist;
         }
         self.warn("GuestLost", text.clone());

@@ -83,7 +83,7 @@ impl Pass<'_> {
             ) => {}
             Err(error) => return Err(self.node_trouble(node, "asking the guest's agent", &error)),
         }
-        let pause = ((now - booted) / 4).clamp(SHORTEST, LONGEST);
+        let pause = ((now - booted) / 2).clamp(SHORTEST, LONGEST);
         self.memory(|memory| memory.guest.next = Some(now + pause));
         Ok(Some(self.not_heard(pause, booted)))
     }

@@ -16,7 +16,7 @@ use crate::{
     cloudinit::SeedFiles,
     desired::SEED_SLOT,
     intent::{Init, InitMode},
-    record::{Identity, Leftover, Seed, SeedState, Stage, StepKind},
+    record::{Identity, Leftover, Seed, SeedState, StepKind},
     view::View,
 };
 
@@ -130,7 +130,7 @@ impl Pass<'_> {
         let (Some(init), Some(seed)) = (self.image_init(), &self.record.seed) else {
             return false;
         };
-        if init.forgotten || seed.digest.is_empty() || self.record.stage < Stage::Started {
+        if init.forgotten || seed.digest.is_empty() || !self.record.booted {
             return false;
         }
         SeedFiles::render(self.intent, init, identity)

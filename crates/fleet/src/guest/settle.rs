@@ -68,6 +68,7 @@ impl Pass<'_> {
             }
             StepKind::Start | StepKind::Reboot => {
                 self.record.stage = self.record.stage.max(Stage::Started);
+                self.record.booted = true;
                 if task.step == StepKind::Reboot {
                     self.record.restarts = self.intent.restarts;
                     // A restart takes what was pending; what it did not take, reading will show.
@@ -137,11 +138,13 @@ impl Pass<'_> {
 
     fn made(&mut self, now: Instant) {
         self.record.stage = self.record.stage.max(Stage::Made);
+        let chosen = self.record.identity.as_ref().map(|id| id.node.clone());
         self.memory(|memory| {
             memory.made = Some(now);
             memory.verified = Some(now);
             memory.power = Some((PowerFact::Stopped, now));
-            memory.node = memory.making_on.take().map(|node| (node, now));
+            let node = memory.making_on.take().or(chosen);
+            memory.node = node.map(|node| (node, now));
         });
         self.event("Created", "the guest exists");
     }

@@ -107,3 +107,70 @@ async fn machines_at_rest_cost_nothing_and_their_cluster_a_tenth_of_a_request_a_
         bench.counts()
     );
 }
+
+/// The same with the times of a real host: tasks take time, and asking for them costs.
+#[tokio::test(start_paused = true)]
+async fn alone_on_a_host_that_takes_its_time_sixteen_to_make_four_for_power_and_six_to_remove() {
+    for seed in 0..8 {
+        let mut bench = Bench::life_like(seed);
+        bench.ready().await;
+        let mut intent = machine("web", TEMPLATE);
+        let owner = bench.want(intent.clone());
+        bench.run().await;
+        let made = bench.own_requests();
+        assert!(made <= 16, "seed {seed}: {made}\n{}", bench.counts());
+
+        bench.run_for(Duration::from_mins(30)).await;
+        bench.cluster().control().reset_counts();
+        intent.power = Power::Off;
+        bench.want(intent.clone());
+        bench.run().await;
+        let off = bench.own_requests();
+        assert!(off <= 4, "seed {seed}: {off}\n{}", bench.counts());
+
+        bench.run_for(Duration::from_mins(30)).await;
+        bench.cluster().control().reset_counts();
+        intent.power = Power::On;
+        bench.want(intent);
+        bench.run().await;
+        let on = bench.own_requests();
+        // A guest that boots more slowly than the one before it is asked for its addresses twice.
+        assert!(on <= 5, "seed {seed}: {on}\n{}", bench.counts());
+
+        bench.run_for(Duration::from_mins(30)).await;
+        bench.cluster().control().reset_counts();
+        bench.delete(&owner);
+        bench.run().await;
+        let removed = bench.own_requests();
+        assert!(removed <= 6, "seed {seed}: {removed}\n{}", bench.counts());
+        println!("seed {seed}: make {made}, off {off}, on {on}, remove {removed}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_a_hundred_on_hosts_that_take_their_time_each_costs_ten_to_make_and_four_to_remove() {
+    let mut bench = Bench::life_like(7);
+    bench.ready().await;
+    let owners: Vec<_> = (0..100)
+        .map(|n| bench.want(machine(&format!("web-{n}"), TEMPLATE)))
+        .collect();
+    bench.run().await;
+    println!(
+        "make a hundred: {}\n{}",
+        bench.own_requests(),
+        bench.counts()
+    );
+    assert!(bench.own_requests() <= 1000, "{}", bench.counts());
+    bench.run_for(Duration::from_mins(5)).await;
+    bench.cluster().control().reset_counts();
+    for owner in &owners {
+        bench.delete(owner);
+    }
+    bench.run().await;
+    println!(
+        "remove a hundred: {}\n{}",
+        bench.own_requests(),
+        bench.counts()
+    );
+    assert!(bench.own_requests() <= 400, "{}", bench.counts());
+}

@@ -16,7 +16,7 @@ use fleet::{
     WakeStream,
     intent::{Agent, CloneMode, Disk, DiskRole, Init, Nic, Source, TemplateRef},
 };
-use pve_sim::{Cluster, Simulator};
+use pve_sim::{Cluster, Latency, Simulator};
 
 /// A simulated cluster with a front-end on it.
 pub(crate) struct Bench {
@@ -25,6 +25,8 @@ pub(crate) struct Bench {
     wakes: WakeStream,
     pub(crate) matters: BTreeMap<Owner, Matter>,
     pub(crate) options: Options,
+    /// The node the client talks to.
+    entry: String,
     /// The process dies once so many requests were made, and loses what the last call returned.
     pub(crate) crash_after: Option<u64>,
 }
@@ -47,6 +49,12 @@ impl Bench {
         Self::with(Simulator::builder().seed(7).build())
     }
 
+    /// A cluster that takes as long as a small real one.
+    pub(crate) fn life_like(seed: u64) -> Self {
+        let sim = Simulator::builder().seed(seed);
+        Self::with(sim.latency(Latency::real()).build())
+    }
+
     pub(crate) fn with(sim: Simulator) -> Self {
         let fleet = Fleet::new();
         let wakes = fleet.wakes();
@@ -61,6 +69,7 @@ impl Bench {
             wakes,
             matters: BTreeMap::new(),
             options,
+            entry: "pve1".to_owned(),
             crash_after: None,
         };
         bench
@@ -77,11 +86,20 @@ impl Bench {
         let credentials =
             pve::Credentials::password("root@pam", "oxmox").expect("good credentials");
         pve::Client::builder()
-            .endpoint("https://pve1:8006")
-            .service(self.cluster().endpoint("pve1"))
+            .endpoint(format!("https://{}:8006", self.entry))
+            .service(self.cluster().endpoint(&self.entry))
             .credentials(credentials)
             .build()
             .expect("a client")
+    }
+
+    /// Talks to another node from now on.
+    pub(crate) fn answer_from(&mut self, node: &str) {
+        if self.entry != node {
+            node.clone_into(&mut self.entry);
+            self.fleet
+                .connect(cluster_name(), self.client(), self.options.clone());
+        }
     }
 
     /// The process dies: what it knew is gone, what was stored is kept.
@@ -160,6 +178,12 @@ impl Bench {
         let again = progress.outcome == Outcome::Persist;
         matter.last = Some(progress);
         again
+    }
+
+    /// Calls for one owner until it has nothing more to do now; returns where it stands.
+    pub(crate) async fn call_now(&mut self, owner: &Owner) -> GuestProgress {
+        while self.call(owner).await {}
+        self.progress(owner).clone()
     }
 
     fn resting(&self) -> bool {
@@ -279,6 +303,15 @@ impl Bench {
         self.cluster().control().total()
     }
 
+    /// Requests since the counts were reset, without what the cluster costs when nothing is done on it.
+    pub(crate) fn own_requests(&self) -> u64 {
+        let counts = self.cluster().control().counts();
+        let own = counts
+            .iter()
+            .filter(|(route, _)| !RHYTHM.contains(&route.as_str()));
+        own.map(|(_, n)| n).sum()
+    }
+
     pub(crate) fn counts(&self) -> String {
         let counts = self.cluster().control().counts();
         counts.iter().fold(String::new(), |mut out, (route, n)| {
@@ -287,6 +320,14 @@ impl Bench {
         })
     }
 }
+
+/// What is asked at a rhythm of its own, whatever is done.
+const RHYTHM: [&str; 4] = [
+    "GET /cluster/resources",
+    "GET /cluster/status",
+    "GET /access/permissions",
+    "GET /nodes/{node}/network",
+];
 
 /// What is on a cluster.
 #[derive(Debug, Default, PartialEq, Eq, Clone)]

@@ -1,10 +1,16 @@
 //! Behaviour of the fleet against a simulated PVE in the same process, on a paused clock.
 
 mod actions;
+mod adopt;
+mod beside;
 mod budget;
 mod change;
 mod cloud_init;
 mod crash;
 mod create;
+mod first_boot;
 mod harness;
+mod images;
 mod remove;
+mod sources;
+mod trouble;

@@ -1,0 +1,120 @@
+//! Taking over what exists.
+
+use std::time::Duration;
+
+use fleet::{
+    Failure, Outcome,
+    intent::{Deletion, Management, Nic, Power},
+    mark,
+};
+use pve::{CreateQemu, GuestConfig, NodeName, Vmid, api::guest::ConfigView};
+
+use crate::harness::{Bench, machine, owner};
+
+const VMID: u32 = 4711;
+
+/// A guest somebody made by hand.
+async fn by_hand(bench: &mut Bench, description: &str) -> pve::Qemu {
+    let (node, vmid) = (NodeName::new("pve2").unwrap(), Vmid::new(VMID).unwrap());
+    let config = GuestConfig::new()
+        .with("name", "old-server")
+        .with("cores", 3)
+        .with("memory", 1024)
+        .with("description", description)
+        .with("net0", "virtio=BC:24:11:00:00:99,bridge=vmbr0")
+        .with("scsi0", "local-lvm:8");
+    let client = bench.client();
+    let upid = client
+        .node(&node)
+        .create_qemu(&CreateQemu::new(vmid, config))
+        .await
+        .unwrap();
+    while client.task_status(&upid).await.unwrap().end().is_none() {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    bench.run_for(Duration::from_secs(15)).await;
+    client.node(&node).qemu(vmid)
+}
+
+fn wish() -> fleet::GuestIntent {
+    let mut intent = machine("old-server", "unused");
+    intent.adopt = Vmid::new(VMID).ok();
+    intent.source = fleet::intent::Source::Empty;
+    intent.init = None;
+    intent.disks.clear();
+    intent.hardware.agent = None;
+    intent.hardware.cpu.cores = None;
+    intent.hardware.memory.size = None;
+    intent.nics = vec![Nic {
+        name: "lan".to_owned(),
+        bridge: "vmbr0".to_owned(),
+        ..Nic::default()
+    }];
+    intent.power = Power::Unmanaged { started: false };
+    intent.policy.management = Management::Observe;
+    intent
+}
+
+#[tokio::test(start_paused = true)]
+async fn adoption_observes_first_and_writes_nothing() {
+    let mut bench = Bench::new();
+    bench.ready().await;
+    let guest = by_hand(&mut bench, "the old server").await;
+    let before = guest.config(ConfigView::Current).await.unwrap();
+    let owner = bench.want(wish());
+    bench.run().await;
+    let progress = bench.progress(&owner);
+    assert_eq!(progress.outcome, Outcome::Settled, "{}", bench.stories());
+    assert_eq!(progress.facts.vmid, Vmid::new(VMID).ok());
+    assert_eq!(guest.config(ConfigView::Current).await.unwrap(), before);
+    let mac = progress.facts.nics[0].mac.to_string();
+    assert_eq!(mac.to_lowercase(), "bc:24:11:00:00:99");
+
+    // Managed from now on: what is declared is written, the rest is left as it was.
+    let mut managed = wish();
+    managed.policy.management = Management::Full;
+    managed.hardware.cpu.cores = Some(2);
+    bench.want(managed.clone());
+    bench.run().await;
+    let config = guest.config(ConfigView::Current).await.unwrap();
+    assert_eq!(config.get("cores"), Some("2"));
+    assert_eq!(config.get("memory"), Some("1024"));
+    assert_eq!(
+        mark::owner_of(config.description().unwrap()),
+        Some(owner.clone())
+    );
+
+    // Let go again, it is as free as before.
+    managed.policy.deletion = Deletion::Orphan;
+    bench.want(managed);
+    bench.delete(&owner);
+    bench.run().await;
+    assert_eq!(bench.progress(&owner).outcome, Outcome::Gone);
+    let config = guest.config(ConfigView::Current).await.unwrap();
+    assert_eq!(config.description(), Some("the old server"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_guest_of_another_owner_is_not_taken_over() {
+    let mut bench = Bench::new();
+    bench.ready().await;
+    let marked = mark::describe("busy", &owner("somebody-else"));
+    let guest = by_hand(&mut bench, &marked).await;
+    let before = guest.config(ConfigView::Current).await.unwrap();
+    let owner = bench.want(wish());
+    bench.run().await;
+    assert!(
+        matches!(
+            bench.progress(&owner).outcome,
+            Outcome::Failed {
+                why: Failure::Foreign,
+                ..
+            }
+        ),
+        "{:?}",
+        bench.progress(&owner).outcome
+    );
+    bench.delete(&owner);
+    bench.run().await;
+    assert_eq!(guest.config(ConfigView::Current).await.unwrap(), before);
+}

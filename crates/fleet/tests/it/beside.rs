@@ -1,0 +1,127 @@
+//! What PVE keeps beside a guest: pool, high availability, firewall.
+
+use fleet::{
+    Outcome,
+    intent::{FirewallIntent, FirewallRule, Ha},
+};
+use pve::{GuestKind, HaSid, PoolId};
+
+use crate::harness::{Bench, machine};
+
+const TEMPLATE: &str = "ubuntu-24-04";
+
+#[tokio::test(start_paused = true)]
+async fn a_guest_is_in_its_pool_from_the_call_that_makes_it_and_moves_with_the_declaration() {
+    let mut bench = Bench::new();
+    bench.ready().await;
+    let (tenant, other) = (
+        PoolId::new("tenant").unwrap(),
+        PoolId::new("other").unwrap(),
+    );
+    for pool in [&tenant, &other] {
+        bench.client().pools().create(pool, None).await.unwrap();
+    }
+    let mut intent = machine("web", TEMPLATE);
+    intent.options.pool = Some("tenant".to_owned());
+    let owner = bench.want(intent.clone());
+    bench.run().await;
+    let vmid = bench.record(&owner).identity.as_ref().unwrap().vmid;
+    let members = |pool: &pve::api::pool::Pool| {
+        pool.members
+            .iter()
+            .filter_map(|m| m.vmid)
+            .collect::<Vec<_>>()
+    };
+    let pool = bench.client().pools().get(&tenant).await.unwrap();
+    assert_eq!(members(&pool), [vmid]);
+
+    bench.run_for(std::time::Duration::from_secs(30)).await;
+    intent.options.pool = Some("other".to_owned());
+    bench.want(intent);
+    bench.run().await;
+    let pool = bench.client().pools().get(&other).await.unwrap();
+    assert_eq!(members(&pool), [vmid]);
+    let pool = bench.client().pools().get(&tenant).await.unwrap();
+    assert!(members(&pool).is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_guest_under_high_availability_is_started_followed_and_leaves_nothing_there() {
+    let mut bench = Bench::new();
+    bench.ready().await;
+    let mut intent = machine("web", TEMPLATE);
+    intent.options.ha = Some(Ha {
+        nodes: vec!["pve1".to_owned(), "pve2".to_owned()],
+        max_restart: Some(2),
+        ..Ha::default()
+    });
+    let owner = bench.want(intent);
+    bench.run().await;
+    assert_eq!(
+        bench.progress(&owner).outcome,
+        Outcome::Settled,
+        "{}",
+        bench.stories()
+    );
+    let vmid = bench.record(&owner).identity.as_ref().unwrap().vmid;
+    let sid = HaSid::of(GuestKind::Qemu, vmid);
+    let resource = bench.client().ha().resource(&sid).await.unwrap();
+    assert_eq!(resource.state.as_deref(), Some("started"));
+    assert_eq!(resource.max_restart, Some(2));
+    let rules = bench.client().ha().rules().await.unwrap();
+    assert!(
+        rules.iter().any(|rule| rule.resources == [sid.clone()]),
+        "{rules:?}"
+    );
+
+    bench.delete(&owner);
+    bench.run().await;
+    assert_eq!(bench.progress(&owner).outcome, Outcome::Gone);
+    let left = bench.client().ha().resources().await.unwrap();
+    assert!(left.iter().all(|resource| resource.sid != sid), "{left:?}");
+    let rules = bench.client().ha().rules().await.unwrap();
+    assert!(
+        rules.iter().all(|rule| !rule.resources.contains(&sid)),
+        "{rules:?}"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn firewall_rules_are_written_in_order_and_only_when_they_differ() {
+    let mut bench = Bench::new();
+    bench.ready().await;
+    let rule = |dport: &str| FirewallRule {
+        action: "accept".to_owned(),
+        proto: Some("tcp".to_owned()),
+        dport: Some(dport.to_owned()),
+        ..FirewallRule::default()
+    };
+    let mut intent = machine("web", TEMPLATE);
+    intent.options.firewall = Some(FirewallIntent {
+        enable: Some(true),
+        policy_in: Some("DROP".to_owned()),
+        rules: vec![rule("22"), rule("443")],
+        ..FirewallIntent::default()
+    });
+    let owner = bench.want(intent.clone());
+    bench.run().await;
+    let identity = bench.record(&owner).identity.clone().unwrap();
+    let guest = bench.client().node(&identity.node).qemu(identity.vmid);
+    let ports = |rules: &[pve::api::firewall::Rule]| {
+        let ports = rules.iter().filter_map(|rule| rule.dport.clone());
+        ports.collect::<Vec<_>>()
+    };
+    let rules = guest.firewall().rules().await.unwrap();
+    assert_eq!(ports(&rules), ["22", "443"]);
+
+    intent.options.firewall.as_mut().unwrap().rules = vec![rule("443"), rule("22"), rule("80")];
+    bench.want(intent.clone());
+    bench.run().await;
+    let rules = guest.firewall().rules().await.unwrap();
+    assert_eq!(ports(&rules), ["443", "22", "80"]);
+
+    bench.cluster().control().reset_counts();
+    bench.want(intent);
+    bench.run().await;
+    assert_eq!(bench.requests(), 0, "{}", bench.counts());
+}

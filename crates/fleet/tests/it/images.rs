@@ -1,0 +1,226 @@
+//! Images by address: downloaded, imported, made a template, shared, collected.
+
+use std::time::Duration;
+
+use fleet::{
+    ImageProgress, ImageRecord, Outcome, StorageId,
+    intent::{Checksum, ChecksumKind, CloneMode, ImageIntent, Source, TemplateRef, VmidRange},
+};
+use pve_sim::{Action, Fault};
+use sha2::{Digest, Sha256};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::TcpListener,
+};
+
+use crate::harness::{Bench, cluster_name, machine, owner};
+
+const CONTENT: &[u8] = b"not really a disk, but nobody looks";
+
+/// Serves one file to whoever asks.
+async fn web() -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let address = listener.local_addr().expect("an address");
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let mut request = [0u8; 2048];
+            let _ = stream.read(&mut request).await;
+            let head = format!(
+                "HTTP/1.1 200 OK\r\ncontent-length: {}\r\nconnection: close\r\n\r\n",
+                CONTENT.len()
+            );
+            let _ = stream.write_all(head.as_bytes()).await;
+            let _ = stream.write_all(CONTENT).await;
+        }
+    });
+    format!("http://{address}/noble.img")
+}
+
+fn image(name: &str, url: &str) -> ImageIntent {
+    let digest = Sha256::digest(CONTENT);
+    ImageIntent {
+        owner: owner(name),
+        cluster: cluster_name(),
+        name: "noble".to_owned(),
+        url: url.to_owned(),
+        checksum: Some(Checksum {
+            kind: ChecksumKind::Sha256,
+            hex: digest.iter().map(|byte| format!("{byte:02x}")).collect(),
+        }),
+        compression: None,
+        storage: StorageId::new("local-lvm").expect("a storage"),
+        download_storage: None,
+        nodes: Vec::new(),
+        vmids: VmidRange::default(),
+        uefi: false,
+        tags: Vec::new(),
+    }
+}
+
+/// Calls until the image rests, as a controller would. Crashes once when `crash_after` requests were made.
+async fn drive(
+    bench: &mut Bench,
+    intent: &ImageIntent,
+    record: &mut ImageRecord,
+    gone: bool,
+) -> ImageProgress {
+    for _ in 0..2000 {
+        let progress = if gone {
+            bench.fleet.delete_image(intent, record).await
+        } else {
+            bench.fleet.image(intent, record).await
+        };
+        if bench
+            .crash_after
+            .is_some_and(|n| bench.cluster().control().total() >= n)
+        {
+            bench.crash_after = None;
+            bench.restart();
+            continue;
+        }
+        record.clone_from(&progress.record);
+        match &progress.outcome {
+            Outcome::Settled | Outcome::Gone | Outcome::Failed { .. } => return progress,
+            Outcome::Persist => {}
+            _ => bench.run_for(Duration::from_secs(1)).await,
+        }
+    }
+    panic!("the image does not come to rest: {record:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_image_becomes_a_template_that_machines_are_made_from_and_leaves_no_download() {
+    let url = web().await;
+    let mut bench = Bench::new();
+    bench.ready().await;
+    let before = bench.inventory().await;
+    let (intent, mut record) = (image("noble", &url), ImageRecord::default());
+    let progress = drive(&mut bench, &intent, &mut record, false).await;
+    assert_eq!(progress.outcome, Outcome::Settled, "{progress:?}");
+    bench.run_for(Duration::from_secs(15)).await;
+    let templates = drive(&mut bench, &intent, &mut record, false)
+        .await
+        .facts
+        .templates;
+    let (_, vmid) = templates.first().cloned().expect("a template");
+    let volumes = bench.inventory().await.volumes;
+    assert!(
+        !volumes
+            .iter()
+            .any(|volume| volume.contains("import/oxmox-"))
+    );
+
+    let mut web = machine("web", "unused");
+    web.source = Source::Template {
+        from: TemplateRef::AnyOf(vec![vmid]),
+        mode: CloneMode::Auto,
+        snapshot: None,
+    };
+    let guest = bench.want(web);
+    bench.run().await;
+    assert_eq!(bench.progress(&guest).outcome, Outcome::Settled);
+
+    // What links to a template keeps it.
+    let progress = bench.fleet.delete_image(&intent, &record).await;
+    assert!(!progress.outcome.is_done(), "{:?}", progress.outcome);
+    bench.delete(&guest);
+    bench.run().await;
+    let progress = drive(&mut bench, &intent, &mut record, true).await;
+    assert_eq!(progress.outcome, Outcome::Gone);
+    let after = bench.inventory().await;
+    assert_eq!(after.volumes, before.volumes);
+    assert_eq!(after.guests.len(), before.guests.len());
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_owners_share_a_template_and_the_last_one_takes_it_away() {
+    let url = web().await;
+    let mut bench = Bench::new();
+    bench.ready().await;
+    let before = bench.inventory().await.guests.len();
+    let (first, second) = (image("first", &url), image("second", &url));
+    let (mut one, mut two) = (ImageRecord::default(), ImageRecord::default());
+    drive(&mut bench, &first, &mut one, false).await;
+    bench.run_for(Duration::from_secs(15)).await;
+    drive(&mut bench, &second, &mut two, false).await;
+    assert_eq!(bench.inventory().await.guests.len(), before + 1);
+
+    assert_eq!(
+        drive(&mut bench, &first, &mut one, true).await.outcome,
+        Outcome::Gone
+    );
+    bench.run_for(Duration::from_secs(15)).await;
+    assert_eq!(bench.inventory().await.guests.len(), before + 1);
+    let still = drive(&mut bench, &second, &mut two, false).await;
+    assert_eq!(still.outcome, Outcome::Settled);
+    assert_eq!(still.facts.templates.len(), 1);
+
+    assert_eq!(
+        drive(&mut bench, &second, &mut two, true).await.outcome,
+        Outcome::Gone
+    );
+    assert_eq!(bench.inventory().await.guests.len(), before);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_download_with_another_checksum_is_never_imported() {
+    let url = web().await;
+    let mut bench = Bench::new();
+    bench.ready().await;
+    let before = bench.inventory().await;
+    let mut intent = image("noble", &url);
+    if let Some(sum) = &mut intent.checksum {
+        sum.hex = "0".repeat(64);
+    }
+    let mut record = ImageRecord::default();
+    for _ in 0..40 {
+        record = bench.fleet.image(&intent, &record).await.record;
+        bench.run_for(Duration::from_secs(5)).await;
+    }
+    let after = bench.inventory().await;
+    assert_eq!(after.guests.len(), before.guests.len());
+    assert_eq!(after.volumes, before.volumes);
+}
+
+/// Prepares and removes an image with a crash at the nth request; false when there were fewer.
+async fn crash_at(n: u64, action: &Action, remove: bool) -> bool {
+    let url = web().await;
+    let mut bench = Bench::new();
+    bench.ready().await;
+    let before = bench.inventory().await;
+    let (intent, mut record) = (image("noble", &url), ImageRecord::default());
+    if remove {
+        drive(&mut bench, &intent, &mut record, false).await;
+    }
+    bench.cluster().control().reset_counts();
+    bench
+        .cluster()
+        .control()
+        .inject(Fault::nth("*", n, action.clone()));
+    bench.crash_after = Some(n);
+    let progress = drive(&mut bench, &intent, &mut record, remove).await;
+    assert!(progress.outcome.is_done(), "request {n}, {action:?}");
+    let hit = bench.crash_after.is_none();
+    bench.crash_after = None;
+    bench.cluster().control().clear();
+    drive(&mut bench, &intent, &mut record, true).await;
+    let after = bench.inventory().await;
+    assert_eq!(after.guests, before.guests, "request {n}, {action:?}");
+    assert_eq!(after.volumes, before.volumes, "request {n}, {action:?}");
+    hit
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_crash_at_any_request_of_an_image_leaves_one_template_and_then_none() {
+    for remove in [false, true] {
+        for action in [Action::DropAnswer, Action::DropRequest] {
+            let mut points = 0;
+            while crash_at(points + 1, &action, remove).await {
+                points += 1;
+                assert!(points < 100, "a hundred requests for one image");
+            }
+            println!("image, remove: {remove}, {action:?}: {points} points");
+            assert!(points >= 2, "only {points} points were tried");
+        }
+    }
+}

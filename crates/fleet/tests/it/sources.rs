@@ -1,0 +1,188 @@
+//! Everything a guest can be made from besides a template next door.
+
+use fleet::{
+    Outcome, PowerFact, Size,
+    intent::{
+        BackupIntent, BackupMode, CloneMode, Compression, Disk, DiskRole, Power, Readiness, Source,
+        TemplateRef,
+    },
+};
+use pve::{NodeName, StorageId};
+
+use crate::harness::{Bench, cluster_name, machine, owner};
+
+const TEMPLATE: &str = "ubuntu-24-04";
+
+async fn config_of(bench: &Bench, owner: &fleet::Owner) -> pve::GuestConfig {
+    let progress = bench.progress(owner);
+    let (node, vmid) = (
+        progress.facts.node.clone().unwrap(),
+        progress.facts.vmid.unwrap(),
+    );
+    let guest = bench.client().node(&node).qemu(vmid);
+    guest
+        .config(pve::api::guest::ConfigView::Current)
+        .await
+        .unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_template_on_another_nodes_disks_is_copied_there_and_the_copy_moved() {
+    let mut bench = Bench::new();
+    bench.ready().await;
+    let mut intent = machine("web", TEMPLATE);
+    // The template of this number is on the second node's own storage only.
+    intent.source = Source::Template {
+        from: TemplateRef::Vmid(pve::Vmid::new(9011).unwrap()),
+        mode: CloneMode::Auto,
+        snapshot: None,
+    };
+    intent.placement.nodes = vec![NodeName::new("pve3").unwrap()];
+    let owner = bench.want(intent);
+    bench.run().await;
+    let progress = bench.progress(&owner);
+    assert_eq!(progress.outcome, Outcome::Settled, "{}", bench.stories());
+    assert_eq!(progress.facts.node, Some(NodeName::new("pve3").unwrap()));
+    assert_eq!(progress.facts.power, PowerFact::Running);
+    assert!(
+        progress.facts.placement.as_ref().unwrap().contains("moved"),
+        "{:?}",
+        progress.facts.placement
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_installer_is_in_its_drive_and_in_the_boot_order_behind_the_disk() {
+    let mut bench = Bench::new();
+    bench.ready().await;
+    let node = NodeName::new("pve1").unwrap();
+    let upload = pve::api::storage::upload::Upload::iso("debian.iso", 4);
+    let storage = StorageId::new("local").unwrap();
+    let upid = bench
+        .client()
+        .node(&node)
+        .storage(&storage)
+        .upload_bytes(&upload, bytes::Bytes::from_static(b"iso!"))
+        .await
+        .unwrap();
+    while bench
+        .client()
+        .task_status(&upid)
+        .await
+        .unwrap()
+        .end()
+        .is_none()
+    {
+        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+    }
+    let mut intent = machine("web", TEMPLATE);
+    intent.source = Source::Iso {
+        volume: "local:iso/debian.iso".to_owned(),
+    };
+    intent.init = None;
+    intent.policy.readiness = Readiness::Running;
+    intent.placement.nodes = vec![node];
+    let owner = bench.want(intent);
+    bench.run().await;
+    assert_eq!(
+        bench.progress(&owner).outcome,
+        Outcome::Settled,
+        "{}",
+        bench.stories()
+    );
+    let config = config_of(&bench, &owner).await;
+    assert!(
+        config
+            .get("ide0")
+            .unwrap()
+            .starts_with("local:iso/debian.iso")
+    );
+    assert_eq!(config.get("boot"), Some("order=scsi0;ide0"));
+    assert!(config.get("scsi0").unwrap().contains("size=40G"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_disk_image_on_a_storage_is_imported_and_grown() {
+    let mut bench = Bench::new();
+    bench.ready().await;
+    let mut intent = machine("web", TEMPLATE);
+    intent.source = Source::Volume {
+        volume: "local:import/ubuntu-24.04-server-cloudimg-amd64.qcow2".to_owned(),
+    };
+    intent.disks = vec![Disk {
+        name: "root".to_owned(),
+        role: DiskRole::Root,
+        storage: Some(StorageId::new("local-lvm").unwrap()),
+        size: Some(Size::gib(20)),
+        ..Disk::default()
+    }];
+    let owner = bench.want(intent);
+    bench.run().await;
+    assert_eq!(
+        bench.progress(&owner).outcome,
+        Outcome::Settled,
+        "{}",
+        bench.stories()
+    );
+    let disk = config_of(&bench, &owner)
+        .await
+        .get("scsi0")
+        .unwrap()
+        .to_owned();
+    assert!(
+        disk.starts_with("local-lvm:") && disk.contains("size=20G"),
+        "{disk}"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_backup_becomes_a_guest_with_an_identity_of_its_own() {
+    let mut bench = Bench::new();
+    bench.ready().await;
+    let first = bench.want(machine("web", TEMPLATE));
+    bench.run().await;
+    bench.run_for(std::time::Duration::from_secs(30)).await;
+    let backup = BackupIntent {
+        owner: owner("backup"),
+        cluster: cluster_name(),
+        guest: bench.record(&first).identity.as_ref().unwrap().vmid,
+        guest_owner: Some(first.clone()),
+        storage: StorageId::new("nfs").unwrap(),
+        mode: BackupMode::Snapshot,
+        compress: Compression::Zstd,
+        notes: String::new(),
+        protected: false,
+        timeout: None,
+    };
+    let mut record = fleet::ActionRecord::default();
+    let volume = loop {
+        let progress = bench.fleet.backup(&backup, &record).await;
+        record = progress.record;
+        match progress.outcome {
+            Outcome::Settled => break progress.facts.volume.unwrap(),
+            Outcome::Persist => {}
+            _ => bench.run_for(std::time::Duration::from_secs(1)).await,
+        }
+    };
+    let mut again = machine("again", TEMPLATE);
+    again.source = Source::Backup { volume };
+    again.init = None;
+    again.power = Power::On;
+    let second = bench.want(again);
+    bench.run().await;
+    assert_eq!(
+        bench.progress(&second).outcome,
+        Outcome::Settled,
+        "{}",
+        bench.stories()
+    );
+    let (a, b) = (
+        config_of(&bench, &first).await,
+        config_of(&bench, &second).await,
+    );
+    assert_eq!(b.name(), Some("again"));
+    assert_ne!(a.get("smbios1"), b.get("smbios1"));
+    assert_ne!(a.get("net0"), b.get("net0"));
+    assert_eq!(bench.inventory().await.of(&first).len(), 1);
+    assert_eq!(bench.inventory().await.of(&second).len(), 1);
+}

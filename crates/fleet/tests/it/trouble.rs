@@ -1,0 +1,155 @@
+//! Nodes, clusters and credentials that fail.
+
+use std::time::Duration;
+
+use fleet::{ClusterName, Fleet, GuestRecord, Options, Outcome, PowerFact, Waiting};
+use pve_sim::{Action, Fault, Simulator};
+
+use crate::harness::{Bench, cluster_name, machine};
+
+const TEMPLATE: &str = "ubuntu-24-04";
+
+fn waits_for(outcome: &Outcome) -> Option<Waiting> {
+    match outcome {
+        Outcome::Waiting { what, .. } => Some(*what),
+        _ => None,
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_guest_whose_node_is_down_is_waited_for_and_not_forgotten() {
+    let mut bench = Bench::new();
+    bench.ready().await;
+    let owner = bench.want(machine("web", TEMPLATE));
+    bench.run().await;
+    let node = bench.progress(&owner).facts.node.clone().unwrap();
+    let keeper = bench
+        .cluster()
+        .nodes()
+        .into_iter()
+        .find(|n| *n != node.to_string());
+    bench.answer_from(&keeper.unwrap());
+    bench.cluster().kill_node(node.as_str());
+    bench.run_for(Duration::from_mins(2)).await;
+    let outcome = bench.progress(&owner).outcome.clone();
+    assert_eq!(waits_for(&outcome), Some(Waiting::NodeDown), "{outcome:?}");
+
+    // Deleting it means waiting, too: "not to be seen" is not "gone".
+    bench.delete(&owner);
+    bench.run_for(Duration::from_mins(5)).await;
+    let last = bench.call_now(&owner).await;
+    assert!(!last.outcome.is_done(), "{last:?}");
+
+    bench.cluster().revive_node(node.as_str());
+    bench.run().await;
+    assert_eq!(bench.progress(&owner).outcome, Outcome::Gone);
+    assert!(bench.inventory().await.of(&owner).is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_quorum_nothing_is_tried_and_everything_goes_on_when_it_is_back() {
+    let mut bench = Bench::new();
+    bench.ready().await;
+    bench.cluster().lose_quorum();
+    bench.run_for(Duration::from_mins(6)).await;
+    let facts = bench.fleet.facts(&cluster_name()).unwrap();
+    assert_eq!(facts.quorate, Some(false));
+    bench.cluster().control().reset_counts();
+    let owner = bench.want(machine("web", TEMPLATE));
+    let progress = bench.call_now(&owner).await;
+    assert_eq!(
+        waits_for(&progress.outcome),
+        Some(Waiting::Quorum),
+        "{progress:?}"
+    );
+    assert_eq!(bench.requests(), 0, "{}", bench.counts());
+    bench.cluster().heal();
+    bench.run().await;
+    assert_eq!(bench.progress(&owner).outcome, Outcome::Settled);
+}
+
+#[tokio::test(start_paused = true)]
+async fn credentials_are_replaced_without_losing_what_is_under_way() {
+    let mut bench = Bench::new();
+    bench.ready().await;
+    let wrong = pve::Credentials::password("root@pam", "changed").unwrap();
+    assert!(bench.fleet.set_credentials(&cluster_name(), wrong));
+    let owner = bench.want(machine("web", TEMPLATE));
+    bench.run_for(Duration::from_mins(1)).await;
+    let progress = bench.call_now(&owner).await;
+    assert!(!progress.outcome.is_done());
+    let right = pve::Credentials::password("root@pam", "oxmox").unwrap();
+    assert!(bench.fleet.set_credentials(&cluster_name(), right));
+    bench.run().await;
+    assert_eq!(bench.progress(&owner).outcome, Outcome::Settled);
+    assert_eq!(bench.inventory().await.of(&owner).len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_clusters_use_the_same_vmids_and_do_not_disturb_each_other() {
+    let fleet = Fleet::new();
+    let mut wakes = fleet.wakes();
+    let names = ["east", "west"].map(|name| ClusterName::new(name).unwrap());
+    let sims = [1, 2].map(|seed| Simulator::builder().seed(seed).build());
+    for (name, sim) in names.iter().zip(&sims) {
+        let cluster = sim.clusters().next().unwrap();
+        let client = pve::Client::builder()
+            .endpoint("https://pve1:8006")
+            .service(cluster.endpoint("pve1"))
+            .credentials(pve::Credentials::password("root@pam", "oxmox").unwrap())
+            .build()
+            .unwrap();
+        fleet.connect(name.clone(), client, Options::default());
+    }
+    let mut matters: Vec<_> = names
+        .iter()
+        .map(|name| {
+            let mut intent = machine(name.as_str(), TEMPLATE);
+            intent.cluster = name.clone();
+            (intent, GuestRecord::default(), false)
+        })
+        .collect();
+    let deadline = tokio::time::Instant::now() + Duration::from_mins(30);
+    while !matters.iter().all(|(_, _, done)| *done) {
+        for (intent, record, done) in &mut matters {
+            loop {
+                let progress = fleet.guest(intent, record).await;
+                *record = progress.record;
+                *done = progress.outcome == Outcome::Settled;
+                if progress.outcome != Outcome::Persist {
+                    break;
+                }
+            }
+        }
+        let _ = tokio::time::timeout(Duration::from_secs(5), wakes.next_owner()).await;
+        assert!(tokio::time::Instant::now() < deadline, "{matters:?}");
+    }
+    let identities: Vec<_> = matters
+        .iter()
+        .map(|(_, record, _)| record.identity.clone().unwrap())
+        .collect();
+    assert_eq!(identities[0].vmid, identities[1].vmid);
+    assert_ne!(identities[0].uuid, identities[1].uuid);
+    assert_ne!(identities[0].nics["lan"].mac, identities[1].nics["lan"].mac);
+}
+
+#[tokio::test(start_paused = true)]
+async fn lock_timeouts_slow_down_and_fail_nobody() {
+    let mut bench = Bench::new();
+    bench.ready().await;
+    let busy =
+        Action::die("can't lock file '/var/lock/pve-manager/pve-storage-ceph' - got timeout");
+    bench.cluster().control().inject(Fault {
+        times: Some(12),
+        ..Fault::sometimes("POST /nodes/{node}/qemu/{vmid}/clone", 0.5, busy)
+    });
+    let owners: Vec<_> = (0..20)
+        .map(|n| bench.want(machine(&format!("web-{n}"), TEMPLATE)))
+        .collect();
+    bench.run().await;
+    for owner in &owners {
+        assert_eq!(bench.progress(owner).outcome, Outcome::Settled);
+        assert_eq!(bench.progress(owner).facts.power, PowerFact::Running);
+        assert_eq!(bench.inventory().await.of(owner).len(), 1);
+    }
+}

@@ -1,0 +1,386 @@
+//! What people do to their objects.
+
+use api::vm::{
+    Container, Phase, VMClone, VMMigration, VMSet, VMSnapshot, VirtualMachine, VirtualMachineSpec,
+};
+use kube::{
+    Resource, ResourceExt as _,
+    api::{DeleteParams, ListParams, Patch, PatchParams},
+    core::NamespaceResourceScope,
+};
+use pve::{ConfigChange, GuestConfig, NodeName, Vmid};
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+use crate::{Bed, Dice};
+
+/// Does something; says what.
+pub(super) async fn act(bed: &Bed, dice: &mut Dice, turn: u64) -> String {
+    match dice.below(24) {
+        0..=11 => machine(bed, dice).await,
+        12 | 13 => snapshot(bed, dice, turn).await,
+        14 => revert(bed, dice).await,
+        15 => copy(bed, dice).await,
+        16 | 17 => migrate(bed, dice, turn).await,
+        18 => container(bed, dice).await,
+        19 | 20 => set(bed, dice).await,
+        21 => by_hand(bed, dice).await,
+        22 => forget::<VMSnapshot>(bed, dice).await,
+        _ => match dice.below(3) {
+            0 => forget::<VMClone>(bed, dice).await,
+            1 => forget::<VMMigration>(bed, dice).await,
+            _ => forget::<VirtualMachine>(bed, dice).await,
+        },
+    }
+}
+
+async fn all<K>(bed: &Bed) -> Vec<K>
+where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
+        + Clone
+        + DeserializeOwned
+        + std::fmt::Debug,
+{
+    let list = bed.api::<K>().list(&ListParams::default()).await.unwrap();
+    let mut items = list.items;
+    items.retain(|item| item.meta().deletion_timestamp.is_none());
+    items
+}
+
+async fn one<K>(bed: &Bed, dice: &mut Dice) -> Option<K>
+where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
+        + Clone
+        + DeserializeOwned
+        + std::fmt::Debug,
+{
+    let mut items = all::<K>(bed).await;
+    if items.is_empty() {
+        return None;
+    }
+    let at = usize::try_from(dice.below(items.len() as u64)).unwrap();
+    Some(items.swap_remove(at))
+}
+
+/// Merges a change into an object that may have gone meanwhile.
+async fn patch<K>(bed: &Bed, name: &str, change: &Value)
+where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
+        + Clone
+        + DeserializeOwned
+        + std::fmt::Debug,
+{
+    let params = PatchParams::default();
+    match bed
+        .api::<K>()
+        .patch(name, &params, &Patch::Merge(change))
+        .await
+    {
+        Ok(_) => {}
+        Err(kube::Error::Api(status)) if status.code == 404 => {}
+        Err(error) => panic!("{name}: {change}: {error}"),
+    }
+}
+
+async fn delete<K>(bed: &Bed, name: &str)
+where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
+        + Clone
+        + DeserializeOwned
+        + std::fmt::Debug,
+{
+    match bed.api::<K>().delete(name, &DeleteParams::default()).await {
+        Ok(_) => {}
+        Err(kube::Error::Api(status)) if status.code == 404 => {}
+        Err(error) => panic!("{name}: {error}"),
+    }
+}
+
+async fn forget<K>(bed: &Bed, dice: &mut Dice) -> String
+where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
+        + Clone
+        + DeserializeOwned
+        + std::fmt::Debug,
+{
+    let kind = K::kind(&());
+    let Some(object) = one::<K>(bed, dice).await else {
+        return format!("there is no {kind} to delete");
+    };
+    let name = object.name_any();
+    delete::<K>(bed, &name).await;
+    format!("delete {kind} {name}")
+}
+
+async fn machine(bed: &Bed, dice: &mut Dice) -> String {
+    let name = format!("vm-{}", dice.below(4));
+    let api = bed.api::<VirtualMachine>();
+    let Some(machine) = api.get_opt(&name).await.unwrap() else {
+        return create(bed, dice, &name).await;
+    };
+    if machine.metadata.deletion_timestamp.is_some() {
+        return format!("{name} is going");
+    }
+    let spec = |change: Value| json!({ "spec": change });
+    match dice.below(8) {
+        0 | 1 => {
+            delete::<VirtualMachine>(bed, &name).await;
+            format!("delete {name}")
+        }
+        2 => {
+            let power = dice.pick(&["On", "On", "Off", "OffHard"]);
+            patch::<VirtualMachine>(bed, &name, &spec(json!({ "powerState": power }))).await;
+            format!("power of {name}: {power}")
+        }
+        3 => {
+            let class = dice.pick(&["small", "large"]);
+            let update = dice.pick(&["RestartIfNeeded", "Live"]);
+            let change = json!({ "classRef": { "name": class }, "updatePolicy": update });
+            patch::<VirtualMachine>(bed, &name, &spec(change)).await;
+            format!("class of {name}: {class}, {update}")
+        }
+        4 => grow(bed, dice, &name, &machine.spec).await,
+        5 => {
+            let labels =
+                json!({ "metadata": { "labels": { "turn": dice.below(1000).to_string() } } });
+            patch::<VirtualMachine>(bed, &name, &labels).await;
+            format!("label {name}")
+        }
+        6 => {
+            let restarts = machine.spec.restarts.unwrap_or_default() + 1;
+            patch::<VirtualMachine>(bed, &name, &spec(json!({ "restarts": restarts }))).await;
+            format!("restart {name}")
+        }
+        _ => {
+            let tag = format!("t{}", dice.below(9));
+            patch::<VirtualMachine>(bed, &name, &spec(json!({ "tags": [tag] }))).await;
+            format!("tag {name}: {tag}")
+        }
+    }
+}
+
+async fn create(bed: &Bed, dice: &mut Dice, name: &str) -> String {
+    let disk = 10 + dice.below(20);
+    let provider = dice.pick(&["pve", "pve-1"]);
+    let image = dice.pick(&["ubuntu", "ubuntu", "local"]);
+    let linked = dice.below(4) > 0;
+    let document = json!({
+        "apiVersion": "infra.virtrigaud.io/v1beta1",
+        "kind": "VirtualMachine",
+        "metadata": { "name": name },
+        "spec": {
+            "providerRef": { "name": provider },
+            "classRef": { "name": "small" },
+            "imageRef": { "name": image },
+            "linkedClone": linked,
+            "networks": [{ "name": "lan" }],
+            "disks": [{ "name": "root", "size": format!("{disk}Gi") }],
+            "userData": { "cloudInit": { "inline": format!("#cloud-config\nhostname: {name}\n") } },
+        },
+    });
+    bed.try_apply(&document).await.unwrap();
+    format!("create {name} on {provider} from {image} with {disk} GiB, linked: {linked}")
+}
+
+async fn grow(bed: &Bed, dice: &mut Dice, name: &str, spec: &VirtualMachineSpec) -> String {
+    let disk = 30 + dice.below(20);
+    let size = spec.disks.first().map_or(0, |disk| disk.size.as_gib());
+    if disk <= size {
+        return format!("{name} is large enough");
+    }
+    let change = json!({ "spec": { "disks": [{ "name": "root", "size": format!("{disk}Gi") }] } });
+    patch::<VirtualMachine>(bed, name, &change).await;
+    format!("grow {name} from {size} to {disk} GiB")
+}
+
+async fn snapshot(bed: &Bed, dice: &mut Dice, turn: u64) -> String {
+    let Some(machine) = one::<VirtualMachine>(bed, dice).await else {
+        return "there is no machine to take a snapshot of".to_owned();
+    };
+    let (name, memory) = (machine.name_any(), dice.one_in(2));
+    let document = json!({
+        "apiVersion": "infra.virtrigaud.io/v1beta1",
+        "kind": "VMSnapshot",
+        "metadata": { "name": format!("snap-{turn}") },
+        "spec": { "vmRef": { "name": name }, "includeMemory": memory },
+    });
+    bed.try_apply(&document).await.unwrap();
+    format!("snapshot snap-{turn} of {name}, with memory: {memory}")
+}
+
+async fn revert(bed: &Bed, dice: &mut Dice) -> String {
+    let Some(snapshot) = one::<VMSnapshot>(bed, dice).await else {
+        return "there is no snapshot to go back to".to_owned();
+    };
+    let taken = snapshot
+        .status
+        .as_ref()
+        .is_some_and(|status| status.phase == Some(Phase::Succeeded));
+    if !taken {
+        return format!("{} is not taken yet", snapshot.name_any());
+    }
+    let machine = snapshot.spec.vm_ref.name.clone();
+    let to = snapshot.name_any();
+    let change = json!({ "spec": { "snapshot": { "revertToRef": { "name": to } } } });
+    patch::<VirtualMachine>(bed, &machine, &change).await;
+    format!("take {machine} back to {to}")
+}
+
+async fn copy(bed: &Bed, dice: &mut Dice) -> String {
+    let Some(machine) = one::<VirtualMachine>(bed, dice).await else {
+        return "there is no machine to copy".to_owned();
+    };
+    let (from, name) = (machine.name_any(), format!("copy-{}", dice.below(2)));
+    let taken = bed
+        .api::<VirtualMachine>()
+        .get_opt(&name)
+        .await
+        .unwrap()
+        .is_some();
+    let asked = bed.api::<VMClone>().get_opt(&name).await.unwrap().is_some();
+    if taken || asked {
+        return format!("{name} is there already");
+    }
+    let document = json!({
+        "apiVersion": "infra.virtrigaud.io/v1beta1",
+        "kind": "VMClone",
+        "metadata": { "name": name },
+        "spec": { "sourceVMRef": { "name": from }, "linkedClone": dice.one_in(2) },
+    });
+    bed.try_apply(&document).await.unwrap();
+    format!("copy {from} as {name}")
+}
+
+async fn migrate(bed: &Bed, dice: &mut Dice, turn: u64) -> String {
+    let Some(machine) = one::<VirtualMachine>(bed, dice).await else {
+        return "there is no machine to move".to_owned();
+    };
+    let name = machine.name_any();
+    let document = json!({
+        "apiVersion": "infra.virtrigaud.io/v1beta1",
+        "kind": "VMMigration",
+        "metadata": { "name": format!("move-{turn}") },
+        "spec": { "vmRef": { "name": name }, "withLocalDisks": true },
+    });
+    bed.try_apply(&document).await.unwrap();
+    format!("move-{turn}: move {name}")
+}
+
+async fn container(bed: &Bed, dice: &mut Dice) -> String {
+    let name = format!("ct-{}", dice.below(2));
+    let api = bed.api::<Container>();
+    let Some(there) = api.get_opt(&name).await.unwrap() else {
+        let document = json!({
+            "apiVersion": "infra.virtrigaud.io/v1beta1",
+            "kind": "Container",
+            "metadata": { "name": name },
+            "spec": {
+                "providerRef": { "name": dice.pick(&["pve", "pve-1"]) },
+                "template": "local:vztmpl/debian-12-standard_12.7-1_amd64.tar.zst",
+                "cpus": 1,
+                "memory": "512Mi",
+                "rootFs": { "size": "4Gi", "storage": "local-lvm" },
+                "networks": [{ "name": "lan" }],
+            },
+        });
+        bed.try_apply(&document).await.unwrap();
+        return format!("create container {name}");
+    };
+    if there.metadata.deletion_timestamp.is_some() {
+        return format!("container {name} is going");
+    }
+    if dice.one_in(3) {
+        delete::<Container>(bed, &name).await;
+        return format!("delete container {name}");
+    }
+    let (power, memory) = (
+        dice.pick(&["On", "Off"]),
+        dice.pick(&["512Mi", "1Gi", "2Gi"]),
+    );
+    let change = json!({ "spec": { "powerState": power, "memory": memory } });
+    patch::<Container>(bed, &name, &change).await;
+    format!("container {name}: {power} with {memory}")
+}
+
+async fn set(bed: &Bed, dice: &mut Dice) -> String {
+    let api = bed.api::<VMSet>();
+    let Some(there) = api.get_opt("web").await.unwrap() else {
+        let document = json!({
+            "apiVersion": "infra.virtrigaud.io/v1beta1",
+            "kind": "VMSet",
+            "metadata": { "name": "web" },
+            "spec": {
+                "replicas": 1,
+                "selector": { "matchLabels": { "app": "web" } },
+                "template": {
+                    "metadata": { "labels": { "app": "web" } },
+                    "spec": {
+                        "providerRef": { "name": dice.pick(&["pve", "pve-1"]) },
+                        "classRef": { "name": "small" },
+                        "imageRef": { "name": "ubuntu" },
+                        "updatePolicy": "RestartIfNeeded",
+                    },
+                },
+            },
+        });
+        bed.try_apply(&document).await.unwrap();
+        return "create set web".to_owned();
+    };
+    if there.metadata.deletion_timestamp.is_some() {
+        return "set web is going".to_owned();
+    }
+    match dice.below(6) {
+        0 => {
+            delete::<VMSet>(bed, "web").await;
+            "delete set web".to_owned()
+        }
+        1 => {
+            let class = dice.pick(&["small", "large"]);
+            let change =
+                json!({ "spec": { "template": { "spec": { "classRef": { "name": class } } } } });
+            patch::<VMSet>(bed, "web", &change).await;
+            format!("class of set web: {class}")
+        }
+        _ => {
+            let replicas = dice.below(4);
+            patch::<VMSet>(bed, "web", &json!({ "spec": { "replicas": replicas } })).await;
+            format!("scale set web to {replicas}")
+        }
+    }
+}
+
+/// Somebody uses PVE's own page. What PVE refuses was not possible just then.
+async fn by_hand(bed: &Bed, dice: &mut Dice) -> String {
+    let Some(machine) = one::<VirtualMachine>(bed, dice).await else {
+        return "nobody does anything by hand".to_owned();
+    };
+    let status = machine.status.clone().unwrap_or_default();
+    let cluster = usize::from(status.cluster.as_deref() == Some("default/pve-1"));
+    let (Some(vmid), Some(node)) = (status.vmid, status.node) else {
+        return "nobody does anything by hand".to_owned();
+    };
+    let root = bed.root_of(cluster);
+    let guest = root
+        .node(&NodeName::new(node).unwrap())
+        .qemu(Vmid::new(vmid).unwrap());
+    let (what, done) = match dice.below(4) {
+        0 => (
+            "stops",
+            guest
+                .stop(pve::api::guest::power::Stop::default())
+                .await
+                .map(drop),
+        ),
+        1 => ("starts", guest.start().await.map(drop)),
+        2 => {
+            let change = ConfigChange::set(GuestConfig::new().with("tags", "by-hand"));
+            ("tags", guest.configure(&change).await)
+        }
+        _ => {
+            let change = ConfigChange::set(GuestConfig::new().with("cores", 3));
+            ("gives processors to", guest.configure(&change).await)
+        }
+    };
+    let how = if done.is_ok() { "" } else { ", in vain" };
+    format!("somebody {what} {} by hand{how}", machine.name_any())
+}

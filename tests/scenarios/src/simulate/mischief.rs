@@ -1,0 +1,121 @@
+//! What goes wrong.
+
+use std::time::Duration;
+
+use pve_sim::{Action, Fault};
+
+use crate::{Bed, Dice, weather::Weather};
+
+/// What is wrong just now beyond single faults.
+#[derive(Default)]
+pub(super) struct Mischief {
+    /// A node without power: its cluster, its name, and for how many turns more.
+    dead: Option<(usize, String, u64)>,
+    /// Turns until the API server is back.
+    away: u64,
+    /// Some node lost its power at some time.
+    pub(super) killed: bool,
+}
+
+impl Mischief {
+    /// Does something bad, or ends it; says what.
+    pub(super) fn turn(&mut self, bed: &Bed, dice: &mut Dice) -> Option<String> {
+        let mut said = Vec::new();
+        if let Some((cluster, node, turns)) = self.dead.take() {
+            if turns == 0 {
+                bed.cluster(cluster).revive_node(&node);
+                said.push(format!("{node} of cluster {cluster} has power again"));
+            } else {
+                self.dead = Some((cluster, node, turns - 1));
+            }
+        }
+        if self.away > 0 {
+            self.away -= 1;
+            if self.away == 0 {
+                bed.line().api_down(false);
+                said.push("the API server is back".to_owned());
+            }
+        }
+        if dice.one_in(2) {
+            said.push(self.begin(bed, dice));
+        }
+        (!said.is_empty()).then(|| said.join("; "))
+    }
+
+    fn begin(&mut self, bed: &Bed, dice: &mut Dice) -> String {
+        match dice.below(12) {
+            0 => {
+                bed.line().cut_watches();
+                "watches break off".to_owned()
+            }
+            1 => {
+                bed.line().cut_watches();
+                bed.server().compact();
+                "watches break off and history is forgotten".to_owned()
+            }
+            2 if self.away == 0 => {
+                bed.line().api_down(true);
+                self.away = 1;
+                "the API server goes away".to_owned()
+            }
+            3 | 4 => {
+                let weather = Weather {
+                    conflict: dice.below(120),
+                    error: dice.below(120),
+                    lost: dice.below(120),
+                };
+                bed.line().weather(weather, dice.roll());
+                format!("{weather:?}")
+            }
+            5 if self.dead.is_none() => {
+                let cluster = usize::from(dice.one_in(2));
+                let node = dice.pick(&["pve1", "pve2", "pve3"]).to_owned();
+                bed.cluster(cluster).kill_node(&node);
+                self.killed = true;
+                let said = format!("{node} of cluster {cluster} loses its power");
+                self.dead = Some((cluster, node, dice.below(4)));
+                said
+            }
+            _ => {
+                let cluster = usize::from(dice.one_in(2));
+                let fault = fault(dice);
+                let said = format!("cluster {cluster}: {fault:?}");
+                bed.cluster(cluster).control().inject(fault);
+                said
+            }
+        }
+    }
+
+    /// Ends everything that is wrong.
+    pub(super) fn end(&mut self, bed: &Bed) {
+        if let Some((cluster, node, _)) = self.dead.take() {
+            bed.cluster(cluster).revive_node(&node);
+        }
+        for cluster in 0..bed.cluster_count() {
+            bed.cluster(cluster).control().clear();
+        }
+        bed.line().weather(Weather::default(), 0);
+        bed.line().api_down(false);
+    }
+}
+
+fn fault(dice: &mut Dice) -> Fault {
+    let action = match dice.below(9) {
+        0 | 1 => Action::DropAnswer,
+        2 => Action::DropRequest,
+        3 => Action::Proxy { status: 595 },
+        4 => Action::Proxy { status: 596 },
+        5 => Action::Hang,
+        6 => Action::die("can't lock file '/var/lock/qemu-server/lock-101.conf' - got timeout"),
+        7 => Action::Error {
+            status: dice.pick(&[500, 503]),
+            message: "got no worker upid - start worker failed".to_owned(),
+        },
+        _ => Action::delay(Duration::from_millis(dice.below(8_000))),
+    };
+    let route = dice.pick(&["*", "POST *", "PUT *", "GET *", "DELETE *"]);
+    Fault {
+        times: Some(1 + dice.below(6)),
+        ..Fault::sometimes(route, 0.5, action)
+    }
+}

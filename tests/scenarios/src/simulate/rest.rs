@@ -1,0 +1,156 @@
+//! When everything has come to rest, and what resting costs.
+
+use std::time::Duration;
+
+use api::vm::{
+    Container, Phase, VMClone, VMMigration, VMSet, VMSnapshot, VirtualMachine, condition,
+};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use kube::{Resource, ResourceExt as _, api::ListParams, core::NamespaceResourceScope};
+use serde::de::DeserializeOwned;
+
+use crate::Bed;
+
+/// How long everything may take to come to rest: hours of simulated time, since retries slow down.
+const PATIENCE: u32 = 720;
+
+/// Waits until every object is where it can get; says which never are.
+pub(super) async fn rest(bed: &Bed) -> Vec<String> {
+    let mut stuck = Vec::new();
+    for _ in 0..PATIENCE {
+        bed.sleep(Duration::from_secs(10)).await;
+        stuck = unsettled(bed).await;
+        if stuck.is_empty() {
+            // What is cleaned up after readiness gets its time, too.
+            bed.sleep(Duration::from_mins(8)).await;
+            stuck = unsettled(bed).await;
+            if stuck.is_empty() {
+                break;
+            }
+        }
+    }
+    stuck
+}
+
+/// Nothing is written while nothing happens, and Proxmox VE is asked less than once a second.
+pub(super) async fn at_rest_costs_little(bed: &Bed) -> Vec<String> {
+    for cluster in 0..bed.cluster_count() {
+        bed.cluster(cluster).control().reset_counts();
+    }
+    bed.line().clear_journal();
+    bed.sleep(Duration::from_mins(5)).await;
+    let mut wrong = Vec::new();
+    for cluster in 0..bed.cluster_count() {
+        let counts = bed.cluster(cluster).control().counts();
+        let total: u64 = counts.values().sum();
+        if total > 60 {
+            wrong.push(format!(
+                "{total} requests in five minutes at rest: {counts:#?}"
+            ));
+        }
+    }
+    let written: Vec<String> = bed.line().journal();
+    let written: Vec<&String> = written
+        .iter()
+        .filter(|call| !call.contains(" /api2/"))
+        .collect();
+    if !written.is_empty() {
+        wrong.push(format!("written while nothing happens: {written:?}"));
+    }
+    wrong
+}
+
+async fn all<K>(bed: &Bed) -> Vec<K>
+where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
+        + Clone
+        + DeserializeOwned
+        + std::fmt::Debug,
+{
+    bed.api::<K>()
+        .list(&ListParams::default())
+        .await
+        .unwrap()
+        .items
+}
+
+async fn unsettled(bed: &Bed) -> Vec<String> {
+    let machines = all::<VirtualMachine>(bed).await;
+    let is_there = |name: &str| machines.iter().any(|machine| machine.name_any() == name);
+    let mut stuck: Vec<String> = machines
+        .iter()
+        .filter(|machine| !machine_rests(machine, &is_there))
+        .map(|machine| format!("{} is stuck: {:?}", machine.name_any(), machine.status))
+        .collect();
+    for snapshot in all::<VMSnapshot>(bed).await {
+        let status = snapshot.status.clone().unwrap_or_default();
+        let over = matches!(status.phase, Some(Phase::Succeeded | Phase::Failed));
+        let going = snapshot.metadata.deletion_timestamp.is_some();
+        if going || !(over || !is_there(&snapshot.spec.vm_ref.name)) {
+            stuck.push(format!("snapshot {}: {status:?}", snapshot.name_any()));
+        }
+    }
+    for migration in all::<VMMigration>(bed).await {
+        let status = migration.status.clone().unwrap_or_default();
+        let over = matches!(status.phase, Some(Phase::Succeeded | Phase::Failed));
+        let going = migration.metadata.deletion_timestamp.is_some();
+        if going || !(over || !is_there(&migration.spec.vm_ref.name)) {
+            stuck.push(format!("migration {}: {status:?}", migration.name_any()));
+        }
+    }
+    for clone in all::<VMClone>(bed).await {
+        let status = clone.status.clone().unwrap_or_default();
+        let over = matches!(status.phase, Some(Phase::Succeeded | Phase::Failed));
+        let vain = !is_there(&clone.spec.source_vm_ref.name) || !is_there(&clone.name_any());
+        // A copy that cannot be made is told of by the machine itself.
+        let machine = machines.iter().find(|m| m.name_any() == clone.name_any());
+        let failed = machine.is_some_and(|m| copy_is_impossible(m));
+        if clone.metadata.deletion_timestamp.is_some() || !(over || vain || failed) {
+            stuck.push(format!("clone {}: {status:?}", clone.name_any()));
+        }
+    }
+    for container in all::<Container>(bed).await {
+        let status = container.status.clone().unwrap_or_default();
+        let current = status.observed_generation == container.metadata.generation;
+        let going = container.metadata.deletion_timestamp.is_some();
+        if going || !current || !ready(&status.conditions) {
+            stuck.push(format!("container {}: {status:?}", container.name_any()));
+        }
+    }
+    for set in all::<VMSet>(bed).await {
+        let status = set.status.clone().unwrap_or_default();
+        let current = status.observed_generation == set.metadata.generation;
+        let going = set.metadata.deletion_timestamp.is_some();
+        if going || !current || !ready(&status.conditions) {
+            stuck.push(format!("set {}: {status:?}", set.name_any()));
+        }
+    }
+    stuck
+}
+
+fn ready(conditions: &[Condition]) -> bool {
+    condition(conditions, "Ready").is_some_and(|ready| ready.status == "True")
+}
+
+/// A copy is refused when its source has grown past what was declared for it.
+fn copy_is_impossible(machine: &VirtualMachine) -> bool {
+    let conditions = machine.status.iter().flat_map(|status| &status.conditions);
+    let grown = conditions
+        .filter(|condition| condition.type_ == "Ready")
+        .any(|ready| ready.message.contains("cannot be made smaller"));
+    machine.spec.clone_from.is_some() && grown
+}
+
+fn machine_rests(machine: &VirtualMachine, is_there: &impl Fn(&str) -> bool) -> bool {
+    let Some(status) = &machine.status else {
+        return false;
+    };
+    if machine.metadata.deletion_timestamp.is_some() {
+        return false;
+    }
+    // What was to be copied may be gone before it was.
+    let from = machine.spec.clone_from.as_ref();
+    let vain = status.vmid.is_none() && from.is_some_and(|from| !is_there(&from.vm_ref.name));
+    vain || copy_is_impossible(machine)
+        || (ready(&status.conditions) && status.observed_generation == machine.metadata.generation)
+}
