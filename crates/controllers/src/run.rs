@@ -74,6 +74,7 @@ pub async fn run(client: Client, options: Options, stop: CancellationToken) {
     vm::wire(&mut watches, &context);
     capi::wire(&mut watches, &context);
 
+    options.metrics.follow(&options.fleet);
     let background = FuturesUnordered::new();
     background.push(wake(options.fleet.clone(), queues));
     background

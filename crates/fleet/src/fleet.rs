@@ -2,7 +2,7 @@
 
 use std::{
     collections::BTreeMap,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, PoisonError, Weak},
     time::Duration,
 };
 
@@ -10,8 +10,8 @@ use tokio_util::task::TaskTracker;
 
 use crate::{
     ActionProgress, ActionRecord, ClusterFacts, ClusterName, GuestIntent, GuestProgress,
-    GuestRecord, ImageProgress, ImageRecord, Owner, WakeStream, action,
-    cluster::Cluster,
+    GuestRecord, ImageProgress, ImageRecord, Metrics, Owner, WakeStream, action,
+    cluster::{Cluster, State},
     guest, image,
     intent::{BackupIntent, ImageIntent, MigrationIntent, SnapshotIntent},
     survey,
@@ -151,6 +151,11 @@ impl Fleet {
             .map(|cluster| cluster.published.subscribe())
     }
 
+    /// What is known and was done, for Prometheus. Does not keep the fleet alive.
+    pub fn metrics(&self) -> Metrics {
+        Metrics(Observer(Arc::downgrade(&self.inner)))
+    }
+
     /// Owners whose matter may have moved, from now on.
     pub fn wakes(&self) -> WakeStream {
         self.inner.wakes.subscribe()
@@ -245,6 +250,32 @@ impl Fleet {
             .clusters
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Somebody who looks at a fleet without keeping it alive.
+pub(crate) struct Observer(Weak<Inner>);
+
+impl Observer {
+    /// Reads every cluster.
+    pub(crate) fn read<T>(&self, read: impl Fn(ClusterName, &State) -> T) -> Vec<T> {
+        let Some(inner) = self.0.upgrade() else {
+            return Vec::new();
+        };
+        let clusters = inner
+            .clusters
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        clusters
+            .iter()
+            .map(|(name, cluster)| read(name.clone(), &cluster.state()))
+            .collect()
+    }
+}
+
+impl std::fmt::Debug for Observer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Observer")
     }
 }
 

@@ -62,6 +62,7 @@ mod image;
 pub mod intent;
 pub mod iso;
 pub mod mark;
+mod metrics;
 mod names;
 mod place;
 mod plan;
@@ -80,6 +81,7 @@ pub use self::desired::Invalid;
 pub use self::facts::{ClusterFacts, GuestFacts, PowerFact};
 pub use self::fleet::{Fleet, Options};
 pub use self::intent::GuestIntent;
+pub use self::metrics::Metrics;
 pub use self::names::{ClusterName, Error as NameError, Owner};
 pub use self::progress::{
     ActionFacts, ActionProgress, Event, Failure, GuestProgress, ImageFacts, ImageProgress, Outcome,

@@ -46,6 +46,8 @@ pub(crate) struct Tasks {
     flying: BTreeMap<Upid, Flight>,
     ended: BTreeMap<Upid, (Ended, Instant)>,
     usual: BTreeMap<StepKind, Duration>,
+    /// How many ended well or badly, and how long they took together.
+    done: BTreeMap<(StepKind, bool), (u64, Duration)>,
     asked: Option<Instant>,
 }
 
@@ -140,6 +142,17 @@ impl Tasks {
         self.flying.keys().cloned().collect()
     }
 
+    /// The tasks that ended so far: step, result, how many, and their seconds together.
+    pub(crate) fn done(&self) -> Vec<(String, &'static str, u64, f64)> {
+        let word = |well: bool| if well { "ok" } else { "error" };
+        self.done
+            .iter()
+            .map(|((step, well), (times, took))| {
+                (format!("{step:?}"), word(*well), *times, took.as_secs_f64())
+            })
+            .collect()
+    }
+
     /// When to ask next, if at all.
     pub(crate) fn due(&self) -> Option<Instant> {
         let first = self.flying.values().map(|flight| flight.due).min()?;
@@ -175,6 +188,8 @@ impl Tasks {
         now: Instant,
     ) -> Option<(Owner, StepKind)> {
         let flight = self.flying.remove(upid)?;
+        let done = self.done.entry((flight.step, ended.is_ok())).or_default();
+        *done = (done.0 + 1, done.1 + (now - flight.since));
         if flight.from_start && ended.is_ok() {
             let took = now - flight.since;
             let usual = self

@@ -153,3 +153,26 @@ async fn lock_timeouts_slow_down_and_fail_nobody() {
         assert_eq!(bench.inventory().await.of(owner).len(), 1);
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_scrape_tells_clusters_guests_and_tasks_without_naming_guests() {
+    let mut bench = Bench::new();
+    bench.ready().await;
+    bench.want(machine("web", TEMPLATE));
+    bench.run().await;
+    bench.run_for(Duration::from_secs(15)).await;
+    let mut registry = prometheus_client::registry::Registry::default();
+    registry.register_collector(Box::new(bench.fleet.metrics()));
+    let mut text = String::new();
+    prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
+    for line in [
+        "oxmox_pve_reachable{cluster=\"lab\"} 1",
+        "oxmox_pve_nodes{cluster=\"lab\",state=\"online\"} 3",
+        "oxmox_pve_kept_guests{cluster=\"lab\"} 1",
+        "oxmox_pve_tasks_running{cluster=\"lab\"} 0",
+        "oxmox_pve_tasks_total{cluster=\"lab\",step=\"Clone\",result=\"ok\"} 1",
+    ] {
+        assert!(text.contains(line), "{line}\n{text}");
+    }
+    assert!(!text.contains("web"), "{text}");
+}
