@@ -97,6 +97,8 @@ pub(crate) struct Memory {
     pub(crate) growing: Option<(String, crate::Size)>,
     /// Its removal was seen to end well.
     pub(crate) destroyed: bool,
+    /// How often it was seen unfinished with nobody making it.
+    pub(crate) abandoned: u8,
     /// It has read other first-boot data than what is declared now.
     pub(crate) told_otherwise: bool,
 }

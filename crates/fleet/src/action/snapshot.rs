@@ -25,11 +25,13 @@ impl Act<'_> {
         let view = self.view()?;
         let ended = self.settle()?;
         if let Some((step, _, Err(error))) = &ended {
-            // Whatever the error says, the list of snapshots tells what is there.
-            if !matches!(
-                error,
-                pve::Error::AlreadyExists { .. } | pve::Error::NotFound { .. }
-            ) {
+            // What was to be made is there, or what was to go is gone: the list of snapshots tells.
+            let moot = match step {
+                StepKind::Snapshot => matches!(error, pve::Error::AlreadyExists { .. }),
+                StepKind::DeleteSnapshot => error.is_not_found(),
+                _ => false,
+            };
+            if !moot {
                 let doing = super::reason(*step);
                 return Err(self.trouble(doing, error));
             }

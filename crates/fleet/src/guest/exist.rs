@@ -8,7 +8,11 @@ use pve::{
 };
 use tokio::time::Instant;
 
-use super::{Flow, LAG, Pass, failed, look::Sight, working};
+use super::{
+    Flow, LAG, Pass, failed,
+    look::{Sight, is_making},
+    working,
+};
 use crate::{
     Failure, NodeName, Outcome, PowerFact, Waiting,
     diff::{self, Changes},
@@ -36,10 +40,7 @@ impl Pass<'_> {
             }
             match self.look(&identity).await? {
                 Sight::Ours(config, node) => {
-                    if let Some(lock) = config
-                        .lock()
-                        .filter(|lock| matches!(*lock, "clone" | "create" | "import"))
-                    {
+                    if let Some(lock) = config.lock().filter(|lock| is_making(lock)) {
                         let message = format!("the guest is being made ({lock})");
                         self.memory(|memory| memory.model = None);
                         self.cluster
@@ -56,6 +57,10 @@ impl Pass<'_> {
                         }
                     });
                     self.event("Found", "the guest that was begun is there");
+                }
+                Sight::Unfinished(lock) => {
+                    let why = self.unfinished(&identity, &lock).await?;
+                    return Ok(self.choose_again(&why));
                 }
                 Sight::Foreign(why) => return Ok(self.choose_again(&why)),
                 Sight::Absent => {
@@ -92,6 +97,7 @@ impl Pass<'_> {
             match self.look(identity).await? {
                 Sight::Ours(_, node) => return Ok((node, self.power(identity.vmid, &memory))),
                 Sight::Absent => return Err(self.lost(identity, "was removed behind our back")),
+                Sight::Unfinished(lock) => return Err(self.replaced(identity, &lock)),
                 Sight::Foreign(why) => {
                     return Err(self.lost(
                         identity,
@@ -123,6 +129,12 @@ impl Pass<'_> {
             self.memory(|memory| memory.power = Some((power, now)));
         }
         Ok((node, power))
+    }
+
+    /// Somebody makes another guest under our VMID: when it is complete, it will be seen whose it is.
+    fn replaced(&mut self, identity: &Identity, lock: &str) -> Outcome {
+        let message = format!("guest {} is being made anew ({lock})", identity.vmid);
+        self.wait(Waiting::Locked, message, Duration::from_secs(5))
     }
 
     fn lost(&mut self, identity: &Identity, how: &str) -> Outcome {
@@ -360,6 +372,7 @@ impl Pass<'_> {
         match self.look(identity).await? {
             Sight::Ours(config, node) => Ok((config, node)),
             Sight::Absent => Err(self.lost(identity, "was removed behind our back")),
+            Sight::Unfinished(lock) => Err(self.replaced(identity, &lock)),
             Sight::Foreign(why) => Err(self.lost(identity, &format!("is no longer ours: {why}"))),
         }
     }

@@ -12,6 +12,8 @@ use crate::{NodeName, Owner, Waiting, mark, prop::Prop, record::Identity};
 pub(super) enum Sight {
     /// Our guest, on this node.
     Ours(Arc<GuestConfig>, NodeName),
+    /// One that is being made, with this lock: PVE writes the mark when it is complete, so whose it is cannot be said.
+    Unfinished(String),
     /// Somebody else's.
     Foreign(String),
     /// Nobody: PVE says that the VMID is free.
@@ -71,6 +73,12 @@ impl Pass<'_> {
                     && !mark::is_marked(description)
             }
         };
+        if !ours
+            && !mark::is_marked(description)
+            && let Some(lock) = config.lock().filter(|lock| is_making(lock))
+        {
+            return Sight::Unfinished(lock.to_owned());
+        }
         if !ours {
             let whose = mark::owner_of(description)
                 .map_or_else(|| "nobody we know".to_owned(), |owner| format!("'{owner}'"));
@@ -89,6 +97,39 @@ impl Pass<'_> {
     pub(super) fn is_former_self(&self, owner: &Owner) -> bool {
         let proof = self.intent.proof.as_ref();
         proof.is_some_and(|proof| owner.as_str().starts_with(&proof.former))
+    }
+
+    /// Waits for a guest that is being made under our VMID. Comes back with why when nobody makes it any more.
+    pub(super) async fn unfinished(&mut self, identity: &Identity, lock: &str) -> Flow<String> {
+        let makers = [
+            "qmclone",
+            "qmcreate",
+            "qmrestore",
+            "vzclone",
+            "vzcreate",
+            "vzrestore",
+        ];
+        let list = match self.cluster.client.cluster().tasks().await {
+            Ok(list) => list,
+            Err(error) => return Err(self.trouble("looking for who makes the guest", &error)),
+        };
+        let made = list
+            .iter()
+            .any(|task| task.is_running() && makers.contains(&task.upid.kind()));
+        let seen = self.memory(|memory| {
+            memory.abandoned = if made { 0 } else { memory.abandoned + 1 };
+            memory.abandoned
+        });
+        // The end of a task and what it wrote are not seen in the same moment.
+        if made || seen < 3 {
+            let message = format!("guest {} is being made ({lock})", identity.vmid);
+            return Err(self.wait(Waiting::Locked, message, Duration::from_secs(2)));
+        }
+        Ok(format!(
+            "VMID {0} was left locked ({lock}) by a task that died; PVE lets only root remove it: \
+             qm unlock {0} && qm destroy {0}",
+            identity.vmid
+        ))
     }
 
     /// The node the guest is on, as far as is known.
@@ -123,4 +164,9 @@ impl Pass<'_> {
         }
         self.trouble(doing, error)
     }
+}
+
+/// Whether a lock says that the guest is not complete yet.
+pub(super) fn is_making(lock: &str) -> bool {
+    matches!(lock, "clone" | "create" | "import")
 }

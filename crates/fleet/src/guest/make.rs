@@ -70,6 +70,11 @@ impl Pass<'_> {
         original: Option<Original>,
     ) -> Flow<Outcome> {
         self.upload_seed(identity).await?;
+        if !self.record.in_flight.is_empty() && self.call_names_seed(original.as_ref(), identity) {
+            // PVE refuses a drive whose image is not there yet.
+            let step = StepKind::UploadSeed;
+            return Ok(working(step, super::settle::doing(step)));
+        }
         self.record.stage = Stage::Making;
         self.record.attempts += 1;
         let fresh = self.memory(|memory| std::mem::replace(&mut memory.fresh, false));
@@ -104,6 +109,14 @@ impl Pass<'_> {
                 }
                 Err(self.trouble(&message, &error))
             }
+        }
+    }
+
+    /// Whether the call that makes the guest has its whole configuration, and so its first-boot drive.
+    fn call_names_seed(&self, original: Option<&Original>, identity: &Identity) -> bool {
+        match (original, &self.intent.source) {
+            (Some(original), _) => !self.linked(original, reach(original, identity)),
+            (None, source) => !matches!(source, Source::Backup { .. }),
         }
     }
 

@@ -50,6 +50,10 @@ impl Pass<'_> {
             Some(seen) => seen,
             None => match self.look(&identity).await? {
                 Sight::Ours(config, node) => (config, node),
+                Sight::Unfinished(lock) => {
+                    let why = self.unfinished(&identity, &lock).await?;
+                    return Ok(self.wait(Waiting::Locked, why, Duration::from_mins(1)));
+                }
                 // The VMID is free, or another guest's by now: ours is gone.
                 Sight::Absent => return self.clean_up(&identity).await,
                 Sight::Foreign(why) => {

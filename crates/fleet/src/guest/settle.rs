@@ -180,7 +180,11 @@ impl Pass<'_> {
             }
             return Outcome::Persist;
         }
-        self.memory(|memory| memory.model = None);
+        // What was believed of its configuration may be why: it is read and compared again.
+        self.memory(|memory| {
+            memory.model = None;
+            memory.doubt = true;
+        });
         self.trouble(doing(task.step), error)
     }
 }

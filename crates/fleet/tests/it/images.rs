@@ -1,6 +1,6 @@
 //! Images by address: downloaded, imported, made a template, shared, collected.
 
-use std::time::Duration;
+use std::{fmt::Write as _, time::Duration};
 
 use fleet::{
     ImageProgress, ImageRecord, Outcome, StorageId,
@@ -45,7 +45,10 @@ fn image(name: &str, url: &str) -> ImageIntent {
         url: url.to_owned(),
         checksum: Some(Checksum {
             kind: ChecksumKind::Sha256,
-            hex: digest.iter().map(|byte| format!("{byte:02x}")).collect(),
+            hex: digest.iter().fold(String::new(), |mut text, byte| {
+                let _ = write!(text, "{byte:02x}");
+                text
+            }),
         }),
         compression: None,
         storage: StorageId::new("local-lvm").expect("a storage"),

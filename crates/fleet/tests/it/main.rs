@@ -1,5 +1,11 @@
 //! Behaviour of the fleet against a simulated PVE in the same process, on a paused clock.
 
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "helpers of tests may fail the test; clippy exempts only the test functions themselves"
+)]
+
 mod actions;
 mod adopt;
 mod beside;
