@@ -34,6 +34,12 @@ enum Command {
         /// The first seed; with `--seeds 1` this replays one.
         #[arg(long, default_value_t = 0)]
         from: u64,
+        /// Crash at every single call of each flow instead, and say how many points there were.
+        #[arg(long)]
+        crashes: bool,
+        /// With `--crashes`: only every so many-th point.
+        #[arg(long, default_value_t = 1, requires = "crashes")]
+        stride: u64,
     },
     /// Measures, in release mode: `bench apiserver` compares the embedded API server with the real one.
     Bench {
@@ -58,22 +64,19 @@ fn main() -> Result<()> {
             prepare_testbed()?;
             // Suites that start our program as a process need it built; tests alone would not build it.
             cargo(&["build", "--workspace", "--bins"])?;
-            cargo_test(&["test", "--workspace", "--all-targets"])
+            cargo_test(&["test", "--workspace", "--all-targets"])?;
+            simulate(&["--seeds", "200"])?;
+            simulate(&["--crashes", "--stride", "4"])
         }
         Command::Check => check(),
-        Command::Simulate { seeds, from } => cargo(&[
-            "run",
-            "--release",
-            "--package",
-            "scenarios",
-            "--bin",
-            "simulate",
-            "--",
-            "--seeds",
-            &seeds.to_string(),
-            "--from",
-            &from.to_string(),
-        ]),
+        Command::Simulate {
+            crashes: true,
+            stride,
+            ..
+        } => simulate(&["--crashes", "--stride", &stride.to_string()]),
+        Command::Simulate { seeds, from, .. } => {
+            simulate(&["--seeds", &seeds.to_string(), "--from", &from.to_string()])
+        }
         Command::Bench { arguments } => {
             prepare_testbed()?;
             let mut command = vec!["run", "--release", "--package", "bench", "--"];
@@ -99,6 +102,14 @@ fn prepare_testbed() -> Result<()> {
         }
         result => result.map(drop),
     }
+}
+
+/// Runs the simulation in its own profile: too slow unoptimized, too slow to build for release.
+fn simulate(arguments: &[&str]) -> Result<()> {
+    let mut command = vec!["run", "--profile", "simulate"];
+    command.extend(["--package", "scenarios", "--bin", "simulate", "--"]);
+    command.extend(arguments);
+    cargo(&command)
 }
 
 fn check() -> Result<()> {

@@ -13,7 +13,10 @@ use std::{
     task::{Context, Poll},
 };
 
+use bytes::Bytes;
 use tokio::sync::Notify;
+
+use crate::weather::{Answer, Mishap, Sky, Weather, refusal};
 
 /// A boxed error, as tower likes it.
 pub(crate) type BoxError = Box<dyn std::error::Error + Send + Sync>;
@@ -27,6 +30,16 @@ pub struct CrashPoint {
     pub carried_out: bool,
 }
 
+impl CrashPoint {
+    /// No call is the last.
+    pub fn never() -> Self {
+        Self {
+            call: u64::MAX,
+            carried_out: false,
+        }
+    }
+}
+
 /// What happens to calls.
 #[derive(Debug, Default)]
 pub struct Line {
@@ -36,6 +49,7 @@ pub struct Line {
     refuse_status: AtomicBool,
     changes_only: AtomicBool,
     journal: Mutex<Vec<String>>,
+    sky: Sky,
 }
 
 impl Line {
@@ -59,6 +73,21 @@ impl Line {
     /// Refuses every status that is written, or no longer.
     pub fn refuse_status(&self, refuse: bool) {
         self.refuse_status.store(refuse, Ordering::SeqCst);
+    }
+
+    /// Sets what goes wrong with changing calls to the Kubernetes API from now on.
+    pub fn weather(&self, weather: Weather, seed: u64) {
+        self.sky.set(weather, seed);
+    }
+
+    /// The Kubernetes API is away for the controllers, or back again.
+    pub fn api_down(&self, down: bool) {
+        self.sky.down(down);
+    }
+
+    /// Breaks the controllers' watches off.
+    pub fn cut_watches(&self) {
+        self.sky.cut();
     }
 
     /// The calls since the last crash point was set.
@@ -146,11 +175,12 @@ where
     S::Future: Send + 'static,
     S::Error: Into<BoxError> + 'static,
     B: Send + 'static,
-    R: Send + 'static,
+    R: http_body::Body<Data = Bytes> + Send + 'static,
+    R::Error: Into<BoxError>,
 {
-    type Response = http::Response<R>;
+    type Response = http::Response<Answer<R>>;
     type Error = BoxError;
-    type Future = Pin<Box<dyn Future<Output = Result<http::Response<R>, BoxError>> + Send>>;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, BoxError>> + Send>>;
 
     fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
         self.inner.poll_ready(context).map_err(Into::into)
@@ -158,35 +188,68 @@ where
 
     fn call(&mut self, request: http::Request<B>) -> Self::Future {
         let mut inner = self.inner.clone();
-        let line = self.line.clone();
+        let (line, kubernetes) = (self.line.clone(), self.kubernetes);
         let path = request.uri().path().to_owned();
-        // Reads of the Kubernetes API change nothing and hold no secret of ours: crashing there is crashing before
-        // the next call, and watches would number differently in every run.
-        let changes_only = self.kubernetes || line.changes_only.load(Ordering::SeqCst);
-        let counted = !(changes_only && request.method() == http::Method::GET);
-        let refused = self.kubernetes
-            && path.ends_with("/status")
-            && line.refuse_status.load(Ordering::SeqCst);
+        let watch = request
+            .uri()
+            .query()
+            .is_some_and(|query| query.contains("watch=true"));
+        let reads = request.method() == http::Method::GET;
         let what = format!("{} {path}", request.method());
         Box::pin(async move {
-            if refused {
-                return Err("the status cannot be written".into());
+            let call = async move { inner.call(request).await.map_err(Into::into) };
+            if kubernetes {
+                if line.sky.is_down() {
+                    return Err("connection refused".into());
+                }
+                if path.ends_with("/status") && line.refuse_status.load(Ordering::SeqCst) {
+                    return Err("the status cannot be written".into());
+                }
+                // Reads of the Kubernetes API change nothing and hold no secret of ours: crashing there is crashing
+                // before the next call, and watches would number differently in every run.
+                if reads {
+                    let answer: http::Response<R> = call.await?;
+                    return Ok(answer.map(|body| {
+                        if watch {
+                            line.sky.breakable(body)
+                        } else {
+                            Answer::Whole(Box::pin(body))
+                        }
+                    }));
+                }
             }
+            let counted = !(reads && line.changes_only.load(Ordering::SeqCst));
             let fate = if counted {
                 line.enter(what)
             } else {
                 Fate::Normal
             };
             match fate {
-                Fate::Normal => inner.call(request).await.map_err(Into::into),
+                Fate::Normal => {}
                 Fate::Last => {
                     line.crashed.notify_one();
-                    std::future::pending().await
+                    return std::future::pending().await;
                 }
                 Fate::LastCarriedOut => {
-                    let _ = inner.call(request).await;
+                    let _ = call.await;
                     line.crashed.notify_one();
-                    std::future::pending().await
+                    return std::future::pending().await;
+                }
+            }
+            let mishap = if kubernetes {
+                line.sky.draw()
+            } else {
+                Mishap::None
+            };
+            match mishap {
+                Mishap::Refused(code) => Ok(refusal(code)),
+                Mishap::Lost => {
+                    call.await?;
+                    Err("the connection was reset".into())
+                }
+                Mishap::None => {
+                    let answer: http::Response<R> = call.await?;
+                    Ok(answer.map(|body| Answer::Whole(Box::pin(body))))
                 }
             }
         })

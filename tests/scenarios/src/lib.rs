@@ -14,15 +14,21 @@
 
 mod bed;
 mod cluster_api;
+mod crash;
+mod dice;
 mod gate;
 mod invariants;
 mod objects;
 mod pve_side;
 mod simulate;
+mod weather;
 
 pub use bed::{Bed, Builder};
 pub use cluster_api::{Player, Wish, simulate_clusters};
+pub use crash::{Crashes, Flow};
+pub use dice::Dice;
 pub use gate::{CrashPoint, Line};
 pub use objects::{Document, documents};
 pub use pve_side::Guest;
-pub use simulate::{Dice, Story, simulate};
+pub use simulate::{Story, simulate};
+pub use weather::Weather;

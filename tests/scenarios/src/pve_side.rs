@@ -16,6 +16,8 @@ use crate::Bed;
 /// A guest as PVE shows it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Guest {
+    /// The number of its cluster.
+    pub cluster: usize,
     /// Its VMID.
     pub vmid: u32,
     /// Its name.
@@ -69,12 +71,12 @@ impl Bed {
             for listed in node.qemu_list(false).await.unwrap() {
                 let guest = node.qemu(listed.vmid.unwrap());
                 let config = guest.config(ConfigView::Next).await.unwrap();
-                guests.push(shown(&name, &listed, &config));
+                guests.push(shown(number, &name, &listed, &config));
             }
             for listed in node.lxc_list().await.unwrap() {
                 let guest = node.lxc(listed.vmid.unwrap());
                 let config = guest.config(ConfigView::Next).await.unwrap();
-                guests.push(shown(&name, &listed, &config));
+                guests.push(shown(number, &name, &listed, &config));
             }
         }
         guests.sort_by_key(|guest| guest.vmid);
@@ -91,6 +93,15 @@ impl Bed {
             .collect();
         assert_eq!(found.len(), 1, "guests named {name}: {found:#?}");
         found.remove(0)
+    }
+
+    /// The backups on a storage of the first cluster.
+    pub async fn backups(&self, storage: &str) -> Vec<String> {
+        let node = self.cluster(0).nodes().first().cloned().unwrap();
+        let node = self.root().node(&NodeName::new(node).unwrap());
+        let storage = node.storage(&pve::StorageId::new(storage).unwrap());
+        let list = storage.content(Some("backup"), None).await.unwrap();
+        list.iter().map(|volume| volume.volid.to_string()).collect()
     }
 
     /// Changes a guest's configuration behind the controllers' back.
@@ -188,8 +199,9 @@ impl Bed {
     }
 }
 
-fn shown(node: &str, listed: &GuestStatus, config: &GuestConfig) -> Guest {
+fn shown(cluster: usize, node: &str, listed: &GuestStatus, config: &GuestConfig) -> Guest {
     Guest {
+        cluster,
         vmid: listed.vmid.map_or(0, Vmid::get),
         name: listed.name.clone().unwrap_or_default(),
         node: node.to_owned(),

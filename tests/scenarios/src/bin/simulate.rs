@@ -1,8 +1,18 @@
-//! Runs simulations by seed: `simulate --seeds 100 --from 0`.
+//! Runs simulations by seed (`simulate --seeds 100 --from 0`), or crashes at every call (`simulate --crashes`).
 
 #![expect(clippy::print_stdout, reason = "this program's output is its result")]
+#![expect(
+    clippy::disallowed_methods,
+    reason = "how long a run took is told in real seconds"
+)]
 
-use std::process::ExitCode;
+use std::{
+    process::ExitCode,
+    sync::atomic::{AtomicU64, Ordering},
+    time::Instant,
+};
+
+use scenarios::Flow;
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().collect();
@@ -11,21 +21,77 @@ fn main() -> ExitCode {
         at.and_then(|at| arguments.get(at + 1)?.parse().ok())
             .unwrap_or(default)
     };
-    let (from, seeds) = (number("--from", 0), number("--seeds", 100));
-    let (mut failed, mut calls, mut crashes) = (0u64, 0u64, 0u64);
-    for seed in from..from + seeds {
-        let story = scenarios::simulate(seed);
-        calls += story.calls;
-        crashes += u64::from(story.crashes);
-        if !story.wrong.is_empty() {
-            failed += 1;
-            println!("{}", story.tell());
-        }
-    }
-    println!("{seeds} seeds from {from}: {failed} failed; {calls} calls, {crashes} crashes");
-    if failed == 0 {
+    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    let threads = number("--threads", cores as u64).max(1);
+    let sound = if arguments.iter().any(|argument| argument == "--crashes") {
+        let only = arguments.iter().position(|argument| argument == "--flow");
+        let only = only
+            .and_then(|at| arguments.get(at + 1))
+            .map(String::as_str);
+        crashes(only, number("--stride", 1), threads)
+    } else {
+        seeds(number("--from", 0), number("--seeds", 100), threads)
+    };
+    if sound {
         ExitCode::SUCCESS
     } else {
         ExitCode::FAILURE
     }
+}
+
+fn seeds(from: u64, seeds: u64, threads: u64) -> bool {
+    let begun = Instant::now();
+    let next = AtomicU64::new(from);
+    let (failed, calls, crashed) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0));
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                loop {
+                    let seed = next.fetch_add(1, Ordering::SeqCst);
+                    if seed >= from + seeds {
+                        return;
+                    }
+                    let story = scenarios::simulate(seed);
+                    calls.fetch_add(story.calls, Ordering::SeqCst);
+                    crashed.fetch_add(u64::from(story.crashes), Ordering::SeqCst);
+                    if !story.wrong.is_empty() {
+                        failed.fetch_add(1, Ordering::SeqCst);
+                        println!("{}", story.tell());
+                    }
+                }
+            });
+        }
+    });
+    let (failed, calls) = (failed.into_inner(), calls.into_inner());
+    let (crashed, seconds) = (crashed.into_inner(), begun.elapsed().as_secs());
+    println!(
+        "{seeds} seeds from {from}: {failed} failed; {calls} calls, {crashed} crashes, {seconds} s"
+    );
+    failed == 0
+}
+
+fn crashes(only: Option<&str>, stride: u64, threads: u64) -> bool {
+    let count = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
+    let (mut points, mut wrong) = (0, 0);
+    for flow in Flow::ALL {
+        if only.is_some_and(|only| only != format!("{flow:?}")) {
+            continue;
+        }
+        let begun = Instant::now();
+        let crashes = flow.everywhere(count(stride), count(threads));
+        let seconds = begun.elapsed().as_secs();
+        println!(
+            "{flow:?}: {} calls, crashed at {} points, {} wrong, {seconds} s",
+            crashes.calls,
+            crashes.points,
+            crashes.wrong.len()
+        );
+        for text in &crashes.wrong {
+            println!("{text}");
+        }
+        points += crashes.points;
+        wrong += crashes.wrong.len();
+    }
+    println!("{points} crash points in all, {wrong} wrong");
+    wrong == 0
 }

@@ -99,7 +99,8 @@ impl Mischief {
     }
 }
 
-fn fault(dice: &mut Dice) -> Fault {
+/// A fault of Proxmox VE.
+pub(crate) fn fault(dice: &mut Dice) -> Fault {
     let action = match dice.below(9) {
         0 | 1 => Action::DropAnswer,
         2 => Action::DropRequest,

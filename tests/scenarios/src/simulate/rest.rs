@@ -37,7 +37,7 @@ pub(super) async fn at_rest_costs_little(bed: &Bed) -> Vec<String> {
     for cluster in 0..bed.cluster_count() {
         bed.cluster(cluster).control().reset_counts();
     }
-    bed.line().clear_journal();
+    bed.line().forget();
     bed.sleep(Duration::from_mins(5)).await;
     let mut wrong = Vec::new();
     for cluster in 0..bed.cluster_count() {
@@ -49,11 +49,7 @@ pub(super) async fn at_rest_costs_little(bed: &Bed) -> Vec<String> {
             ));
         }
     }
-    let written: Vec<String> = bed.line().journal();
-    let written: Vec<&String> = written
-        .iter()
-        .filter(|call| !call.contains(" /api2/"))
-        .collect();
+    let written = bed.line().kubernetes_writes();
     if !written.is_empty() {
         wrong.push(format!("written while nothing happens: {written:?}"));
     }
@@ -86,7 +82,7 @@ async fn unsettled(bed: &Bed) -> Vec<String> {
         let status = snapshot.status.clone().unwrap_or_default();
         let over = matches!(status.phase, Some(Phase::Succeeded | Phase::Failed));
         let going = snapshot.metadata.deletion_timestamp.is_some();
-        if going || !(over || !is_there(&snapshot.spec.vm_ref.name)) {
+        if going || (!over && is_there(&snapshot.spec.vm_ref.name)) {
             stuck.push(format!("snapshot {}: {status:?}", snapshot.name_any()));
         }
     }
@@ -94,7 +90,7 @@ async fn unsettled(bed: &Bed) -> Vec<String> {
         let status = migration.status.clone().unwrap_or_default();
         let over = matches!(status.phase, Some(Phase::Succeeded | Phase::Failed));
         let going = migration.metadata.deletion_timestamp.is_some();
-        if going || !(over || !is_there(&migration.spec.vm_ref.name)) {
+        if going || (!over && is_there(&migration.spec.vm_ref.name)) {
             stuck.push(format!("migration {}: {status:?}", migration.name_any()));
         }
     }
@@ -104,7 +100,7 @@ async fn unsettled(bed: &Bed) -> Vec<String> {
         let vain = !is_there(&clone.spec.source_vm_ref.name) || !is_there(&clone.name_any());
         // A copy that cannot be made is told of by the machine itself.
         let machine = machines.iter().find(|m| m.name_any() == clone.name_any());
-        let failed = machine.is_some_and(|m| copy_is_impossible(m));
+        let failed = machine.is_some_and(copy_is_impossible);
         if clone.metadata.deletion_timestamp.is_some() || !(over || vain || failed) {
             stuck.push(format!("clone {}: {status:?}", clone.name_any()));
         }

@@ -53,6 +53,7 @@ spec:
   classRef: { name: small }
   imageRef: { name: ubuntu-22 }
   networks: [{ name: lan }]
+  userData: { cloudInit: { inline: '#cloud-config' } }
 ",
     )
     .await;
