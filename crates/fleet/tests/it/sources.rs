@@ -152,7 +152,6 @@ async fn a_backup_becomes_a_guest_with_an_identity_of_its_own() {
         compress: Compression::Zstd,
         notes: String::new(),
         protected: false,
-        timeout: None,
     };
     let mut record = fleet::ActionRecord::default();
     let volume = loop {
