@@ -51,6 +51,15 @@ enum Command {
     ///
     /// The last line printed is the file to name as the provider's `url` in clusterctl's configuration.
     Clusterctl(clusterctl::Args),
+    /// Lets a peer and Oxmox do the same work on the same simulated Proxmox VE, under the real Cluster API.
+    BenchPeer {
+        /// Whom: capmox.
+        #[arg(value_parser = ["capmox"])]
+        peer: String,
+        /// How many machines.
+        #[arg(long, default_value_t = 10)]
+        machines: usize,
+    },
     /// Builds the real Kubernetes components that the suites compare with.
     ///
     /// The last line printed is the directory of the programs.
@@ -82,6 +91,21 @@ fn main() -> Result<()> {
             let mut command = vec!["run", "--release", "--package", "bench", "--"];
             command.extend(arguments.iter().map(String::as_str));
             cargo(&command)
+        }
+        Command::BenchPeer { peer, machines } => {
+            testbed::build(&testbed::Args::default())?;
+            cargo(&["build", "--release", "--package", "oxmox"])?;
+            cargo(&[
+                "run",
+                "--release",
+                "--package",
+                "cluster-api",
+                "--bin",
+                "beside",
+                "--",
+                &peer,
+                &machines.to_string(),
+            ])
         }
         Command::Gen => generate::generate(),
         Command::Clusterctl(args) => clusterctl::write(&args),

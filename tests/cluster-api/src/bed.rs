@@ -10,7 +10,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use kube::api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Api, Client, Config};
-use pve_sim::{Cluster, Seed};
+use pve_sim::{Cluster, Latency, Seed};
 use serde_json::{Value, json};
 use testbed::manager::is_healthy;
 use testbed::process::{Flags, Process, free_ports};
@@ -98,13 +98,10 @@ pub fn alone(name: &str, case: impl AsyncFn(&Bed)) {
 fn programs(suite: &str) -> Option<(Assets, PathBuf)> {
     let assets = assets_or_skip(suite, PROGRAMS)?;
     let of_this_build = || {
-        Some(
-            std::env::current_exe()
-                .ok()?
-                .ancestors()
-                .nth(2)?
-                .join("oxmox"),
-        )
+        let here = std::env::current_exe().ok()?;
+        // Tests lie one directory deeper than programs.
+        let mut dirs = here.ancestors().skip(1).take(2);
+        dirs.find_map(|dir| Some(dir.join("oxmox")).filter(|path| path.is_file()))
     };
     let program = std::env::var_os("OXMOX_BIN").map(PathBuf::from);
     let program = program.or_else(of_this_build).filter(|path| path.is_file());
@@ -202,9 +199,14 @@ impl Bed {
         managers.retain(|manager| manager.component() != provider.component);
     }
 
-    /// Proxmox VE clusters, with guests that know what to do.
+    /// Proxmox VE clusters that take no time, with guests that know what to do.
     pub async fn datacenter(&self, names: &[&str]) -> Datacenter {
-        let datacenter = Datacenter::start(names).await;
+        self.datacenter_with(names, Latency::none()).await
+    }
+
+    /// Proxmox VE clusters that take as long as the model says.
+    pub async fn datacenter_with(&self, names: &[&str], latency: Latency) -> Datacenter {
+        let datacenter = Datacenter::start(names, latency).await;
         for number in 0..datacenter.len() {
             self.inhabit(datacenter.cluster(number));
         }
@@ -213,6 +215,49 @@ impl Bed {
 
     fn inhabit(&self, cluster: &Cluster) {
         self.guests.inhabit(cluster);
+    }
+
+    /// Memory that a provider (`oxmox`, or a component) holds, in bytes.
+    pub fn memory(&self, component: &str) -> u64 {
+        let resident = |process: &Process| {
+            let status = std::fs::read_to_string(format!("/proc/{}/status", process.pid()));
+            let status = status.unwrap_or_default();
+            let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+            let number = line.and_then(|line| line.trim().split(' ').next()?.parse().ok());
+            1024 * number.unwrap_or(0_u64)
+        };
+        let managers = self.managers.lock().unwrap_or_else(PoisonError::into_inner);
+        let operator = self.operator.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut managers = managers.iter();
+        match managers.find(|manager| manager.component() == component) {
+            Some(manager) => resident(manager.process()),
+            None => operator.as_ref().map_or(0, resident),
+        }
+    }
+
+    /// Writes so far to machines, clusters and claims, by whomever, as the API server counts them.
+    pub async fn writes(&self) -> u64 {
+        let answer = self
+            .plane
+            .client()
+            .send(&http::Method::GET, "/metrics", &[], bytes::Bytes::new())
+            .await
+            .unwrap();
+        let text = String::from_utf8_lossy(&answer.body);
+        let counted = text.lines().filter(|line| {
+            let verbs = ["POST", "PUT", "PATCH", "APPLY", "DELETE"];
+            let kinds = ["proxmoxmachines", "proxmoxclusters", "ipaddressclaims"];
+            line.starts_with("apiserver_request_total{")
+                && verbs
+                    .iter()
+                    .any(|verb| line.contains(&format!("verb=\"{verb}\"")))
+                && kinds
+                    .iter()
+                    .any(|kind| line.contains(&format!("resource=\"{kind}\"")))
+        });
+        counted
+            .filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok())
+            .sum()
     }
 
     /// A plan for a cluster in a namespace of its own, which is made.
@@ -365,7 +410,10 @@ impl Bed {
             kinds::MACHINE,
             kinds::PROXMOX_MACHINE,
         ] {
-            for object in self.list(namespace, kind).await {
+            // Another provider may not serve our version of it.
+            let listed = self.api(namespace, kind).list(&ListParams::default()).await;
+            for object in listed.into_iter().flatten() {
+                let object = serde_json::to_value(object).unwrap();
                 let name = &object["metadata"]["name"];
                 let _ = writeln!(out, "{} {name}: spec {}", kind.kind, object["spec"]);
                 for condition in object["status"]["conditions"]

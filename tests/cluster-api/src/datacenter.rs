@@ -56,11 +56,11 @@ pub struct Datacenter {
 
 impl Datacenter {
     /// Starts clusters of these names, each with the default world: nodes `pve1` to `pve3`, shared and local storage, templates.
-    pub(crate) async fn start(names: &[&str]) -> Self {
+    pub(crate) async fn start(names: &[&str], latency: Latency) -> Self {
         let clusters: Vec<_> = names.iter().map(|name| json!({"name": name})).collect();
         let world = WorldFile::parse(&json!({"clusters": clusters}).to_string()).unwrap();
         let simulator = Simulator::builder()
-            .latency(Latency::none())
+            .latency(latency)
             .clock(Clock::of_this_machine())
             .world(world)
             .build();

@@ -8,6 +8,13 @@
 //! ([`guest`]) and does what kubeadm and the kubelet would do. `kubeadm init` starts a kube-apiserver with the authority that
 //! came with the bootstrap data; `kubeadm join` proves itself with the token, has its certificate signed and registers its
 //! Node. So a Machine gets its `nodeRef` only if name, addresses, provider ID, files and tokens all arrived as they should.
+//!
+//! How far KubeadmControlPlane is real: it makes, joins (three of them) and removes machines, and reports itself initialized and
+//! available. Its API server is a real one, started with the certificate authority, service-account keys and flags that the
+//! bootstrap data carries; controllers sign the kubelets' certificates and notice when a node no longer reports. Not real: etcd is
+//! external and reached without TLS, all control-plane nodes share the one API server at the endpoint, their static pods
+//! are objects without containers, no workload runs, and the expiry of certificates is told to Cluster API instead of read
+//! through a kubelet. So stacked etcd and upgrades of a control plane are not proved here.
 
 #![expect(
     clippy::unwrap_used,

@@ -41,10 +41,6 @@ const STATUS: &[(&str, &str)] = &[
         "status.conditions[Ready].reason",
         "it says what made it so, not that something was reported",
     ),
-    (
-        "status.proxmoxNode",
-        "placement goes by what nodes have free and hold already",
-    ),
 ];
 
 /// A plan in the words of the other provider.
@@ -119,8 +115,11 @@ async fn account(bed: &Bed, guest: &Guest, plan: &Plan) -> Account {
     };
     let machine = bed.get(&plan.name, old, &guest.name).await.unwrap();
     let words = Words::of(guest, &machine);
-    let config = guest.config.iter();
-    let config = config.map(|(key, value)| (key.clone(), words.plain(value)));
+    let config = guest.config.iter().map(|(key, value)| {
+        // The template's day of birth comes along with the clone.
+        let lasting = value.split(",ctime=").next().unwrap_or_default();
+        (key.clone(), words.plain(lasting))
+    });
     let (_, seed) = bed.past(guest);
     let mut files = BTreeMap::new();
     let documents = [
@@ -172,8 +171,10 @@ fn flatten(path: &str, value: &Value, tell: &mut impl FnMut(String, String)) {
                 flatten(&format!("{path}[{name}]"), item, tell);
             }
         }
-        // When something happened, and how often it changed before, is no property of it.
-        _ if path.ends_with(".lastTransitionTime") || path.ends_with(".observedGeneration") => {}
+        // When something happened, how often it changed before and where there was room for it is no property of it.
+        _ if path.ends_with(".lastTransitionTime")
+            || path.ends_with(".observedGeneration")
+            || path == "status.proxmoxNode" => {}
         Value::String(text) => tell(path.to_owned(), text.clone()),
         other => tell(path.to_owned(), other.to_string()),
     }
@@ -275,8 +276,13 @@ fn machines_of_capmox_are_taken_over_and_ours_are_like_them() {
             }
         }
 
-        // What they made, we take away.
+        // What they made, we take away, and what they held on to, we let go.
         bed.delete_cluster(&theirs).await;
+        let secret = bed.get("theirs", kinds::SECRET, "pve-0").await;
+        let held = secret.map_or(json!(null), |secret| {
+            secret["metadata"]["finalizers"].clone()
+        });
+        assert!(held.is_null(), "{held}");
         bed.delete_cluster(&ours).await;
         for number in 0..2 {
             let left = datacenter.guests(number).await;

@@ -61,19 +61,25 @@ fn an_outage_of_one_proxmox_sends_new_machines_to_the_other() {
         let there = datacenter.guests(1).await;
 
         datacenter.cut_off(1);
-        bed.until("outage", "noticing", async || {
-            let cluster = bed.get("outage", kinds::PROXMOX_CLUSTER, "outage").await?;
-            let instances = cluster["status"]["instances"].as_array()?.clone();
-            let down = |i: &serde_json::Value| i["name"] == "fra" && i["ready"] == false;
-            instances.iter().any(down).then_some(())
-        })
-        .await;
+        let noticed = |wanted: bool| async move {
+            bed.until("outage", "noticing", async || {
+                let cluster = bed.get("outage", kinds::PROXMOX_CLUSTER, "outage").await?;
+                let instances = cluster["status"]["instances"].as_array()?.clone();
+                let fra = instances
+                    .iter()
+                    .find(|instance| instance["name"] == "fra")?;
+                (fra["ready"] == wanted).then_some(())
+            })
+            .await;
+        };
+        noticed(false).await;
         bed.scale(&plan, 5).await;
         bed.until_running("outage", 6).await;
         // Who was there is there still, and nobody came.
         assert_eq!(datacenter.guests(1).await, there);
 
         datacenter.reconnect(1).await;
+        noticed(true).await;
         bed.scale(&plan, 7).await;
         bed.until_running("outage", 8).await;
         let after = datacenter.guests(1).await;
