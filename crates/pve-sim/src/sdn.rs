@@ -39,6 +39,9 @@ pub(crate) struct Sdn {
     pub(crate) vnets: BTreeMap<String, Staged>,
     /// By id such as `z1-10.9.0.0-24`; the option `vnet` says where it belongs.
     pub(crate) subnets: BTreeMap<String, Staged>,
+    /// The token of whoever may change them alone.
+    #[serde(default)]
+    pub(crate) lock: Option<String>,
 }
 
 impl Sdn {
@@ -48,6 +51,23 @@ impl Sdn {
             objects.retain(|_, object| object.wanted.is_some());
             for object in objects.values_mut() {
                 object.running.clone_from(&object.wanted);
+            }
+        }
+    }
+
+    /// Whether anything waits to be applied.
+    pub(crate) fn is_pending(&self) -> bool {
+        let all = [&self.zones, &self.vnets, &self.subnets];
+        all.iter()
+            .any(|objects| objects.values().any(|object| object.state().is_some()))
+    }
+
+    /// Gives up what is wanted and does not run yet.
+    pub(crate) fn rollback(&mut self) {
+        for objects in [&mut self.zones, &mut self.vnets, &mut self.subnets] {
+            objects.retain(|_, object| object.running.is_some());
+            for object in objects.values_mut() {
+                object.wanted.clone_from(&object.running);
             }
         }
     }

@@ -1,5 +1,7 @@
 //! `/cluster/sdn`: zones, virtual networks and subnets, staged and applied.
 
+mod lock;
+
 use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
@@ -15,13 +17,8 @@ use crate::sdn::{Options, Staged};
 
 const ZONE_KINDS: &[&str] = &["evpn", "faucet", "qinq", "simple", "vlan", "vxlan"];
 
-/// The token of whoever has locked the configuration: 9 knows such locks.
-fn lock_token(release: Release) -> Option<Param> {
-    release.is_9().then(|| text("lock-token").optional())
-}
-
 pub(super) fn routes(release: Release) -> Vec<Route> {
-    let token = || lock_token(release);
+    let token = || lock::token(release);
     let views = || [flag("pending"), flag("running")];
     let change = || {
         [
@@ -30,7 +27,7 @@ pub(super) fn routes(release: Release) -> Vec<Route> {
         ]
     };
     let one_zone = || all("/sdn/zones/{zone}", &["SDN.Allocate"]);
-    vec![
+    let mut routes = vec![
         get("/cluster/sdn", |_| {
             let names = ["vnets", "zones", "controllers", "ipams", "dns", "fabrics"];
             Ok(names
@@ -123,7 +120,9 @@ pub(super) fn routes(release: Release) -> Vec<Route> {
         get("/nodes/{node}/sdn/zones", node_zones).perm(Perm::User),
         get("/nodes/{node}/sdn/zones/{zone}/content", zone_content)
             .perm(all("/sdn/zones/{zone}", &["SDN.Audit"])),
-    ]
+    ];
+    routes.extend(lock::routes(release));
+    routes
 }
 
 fn id(name: &'static str) -> Param {
@@ -366,6 +365,7 @@ fn given(call: &Call<'_>, kind: Kind) -> Options {
 }
 
 fn create(call: &mut Call<'_>, kind: Kind) -> Result<Reply, Failure> {
+    lock::check(call, &format!("create sdn {} object failed", kind.name()))?;
     let mut id = call.params.text(kind.name()).to_owned();
     let mut options = given(call, kind);
     match kind {
@@ -423,6 +423,7 @@ fn update(call: &mut Call<'_>, kind: Kind) -> Result<Reply, Failure> {
         &format!("/sdn/zones/{}", zone_of(kind, &id, call)),
         &["SDN.Allocate"],
     )?;
+    lock::check(call, &format!("update sdn {} object failed", kind.name()))?;
     let given = given(call, kind);
     let gone: Vec<String> = call
         .params
@@ -448,6 +449,7 @@ fn remove(call: &mut Call<'_>, kind: Kind) -> Result<Reply, Failure> {
         &format!("/sdn/zones/{}", zone_of(kind, &id, call)),
         &["SDN.Allocate"],
     )?;
+    lock::check(call, &format!("delete sdn {} object failed", kind.name()))?;
     let uses = |objects: &BTreeMap<String, Staged>, name: &str| {
         objects.iter().find_map(|(user, object)| {
             let options = object.wanted.as_ref()?;
@@ -477,6 +479,8 @@ fn remove(call: &mut Call<'_>, kind: Kind) -> Result<Reply, Failure> {
 }
 
 fn apply(call: &mut Call<'_>) -> Result<Reply, Failure> {
+    lock::check(call, "could not commit SDN config")?;
+    lock::release_if_asked(call);
     Ok(call.task("reloadnetworkall", "", |worker| async move {
         let _lock = worker.lock_cfs("domain-sdn").await?;
         let nodes: Vec<String> = worker.world(|world| world.nodes.keys().cloned().collect());

@@ -180,3 +180,30 @@ async fn a_bridge_can_be_made_and_used() {
         "OK"
     );
 }
+
+#[tokio::test(start_paused = true)]
+async fn networks_are_changed_by_the_holder_of_the_lock_alone() {
+    let (_simulator, root) = root().await;
+    let token = root.post("/cluster/sdn/lock", &[]).await.data();
+    let token = token.as_str().unwrap();
+    let zone = [("zone", "z1"), ("type", "simple")];
+    let refused = root.post("/cluster/sdn/zones", &zone).await;
+    assert!(
+        refused
+            .message()
+            .starts_with("create sdn zone object failed: invalid lock token provided!"),
+        "{refused:?}"
+    );
+    let with_token = [zone[0], zone[1], ("lock-token", token)];
+    root.post("/cluster/sdn/zones", &with_token).await.data();
+    let give_up = [("lock-token", token), ("release-lock", "1")];
+    root.post("/cluster/sdn/rollback", &give_up).await.data();
+    assert_eq!(root.get("/cluster/sdn/zones/z1").await.status, 500);
+    root.post("/cluster/sdn/zones", &zone).await.data();
+    let pending = root.post("/cluster/sdn/lock", &[]).await;
+    assert!(
+        pending
+            .message()
+            .ends_with("configuration already has pending changes")
+    );
+}
