@@ -125,7 +125,7 @@ pub(crate) fn suits(
             .map(|(_, row)| row.kind.as_str());
         if let Some(kind @ ("lvm" | "iscsi" | "iscsidirect")) = kind {
             return Err(Invalid::new(
-                format!("disks[{}].provisioning", disk.name),
+                format!("disks[{}]", disk.name),
                 format!(
                     "is thin, but storage '{storage}' ({kind}) has thick volumes only: ask for thick, or choose another storage"
                 ),

@@ -193,7 +193,8 @@ clusters:
     ] {
         bed.apply(text).await;
     }
-    let disks = json!({ "disks": [{ "name": "data", "size": "1Gi", "storage": "san", "provisioning": "thin" }] });
+    let disks =
+        json!({ "disks": [{ "name": "data", "size": "1Gi", "storage": "san", "type": "thin" }] });
     let refused = refusal(&bed, disks).await;
     assert!(
         refused.contains("thick volumes only") && refused.contains("san"),

@@ -18,6 +18,7 @@ use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::process::{Child, Command};
 
 use super::super::sheet::{Column, Sheet, number};
+use super::super::stopwatch::processor_time;
 use super::count;
 use crate::output;
 use crate::up::apply;
@@ -220,16 +221,9 @@ impl Part {
         kib.map(|kib| kib / 1024.0).context("cannot read VmRSS")
     }
 
-    /// Time its threads have run, in the kernel's ticks of ten milliseconds.
+    /// Time its threads have run.
     fn processor_time(&self) -> Result<Duration> {
-        let stat = self.proc("stat")?;
-        let fields = stat.rsplit(')').next().unwrap_or_default();
-        let ticks: u64 = fields
-            .split_whitespace()
-            .skip(11)
-            .take(2)
-            .filter_map(|text| text.parse::<u64>().ok())
-            .sum();
-        Ok(Duration::from_millis(ticks * 10))
+        let pid = self.child.id().context("a part of the system has ended")?;
+        processor_time(&pid.to_string())
     }
 }
