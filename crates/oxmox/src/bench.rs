@@ -5,8 +5,9 @@
 //! such a clock cannot show, the work of our own processor, is measured beside it with a stopwatch.
 //!
 //! A subject is one module with a clap `Args` struct and a `measure` function that answers with [`Sheet`]s; [`System`] is what it
-//! measures on. `guests` is the first of them.
+//! measures on. `guests` and `capi` are those there are.
 
+mod capi;
 mod guests;
 mod meter;
 mod sheet;
@@ -45,6 +46,7 @@ pub(crate) struct Bench {
 #[derive(Subcommand)]
 enum Subject {
     Guests(guests::Guests),
+    Capi(capi::Capi),
 }
 
 impl Bench {
@@ -55,6 +57,7 @@ impl Bench {
         };
         let (name, sheets) = match self.subject {
             Subject::Guests(guests) => ("guests", guests.measure(&setting)?),
+            Subject::Capi(capi) => ("capi", capi.measure(&setting)?),
         };
         output::data(&if self.json {
             json(name, &sheets)?

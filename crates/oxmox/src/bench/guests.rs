@@ -98,6 +98,6 @@ fn machine(name: &str, first_boot_data: bool) -> Value {
     clippy::cast_precision_loss,
     reason = "counts of requests are far below 2^52"
 )]
-fn count(number: u64) -> f64 {
+pub(super) fn count(number: u64) -> f64 {
     number as f64
 }

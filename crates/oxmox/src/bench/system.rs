@@ -24,7 +24,7 @@ pub(super) struct Setting {
 }
 
 /// Three nodes that are never full, shared storage, one template.
-const WORLD: &str = "
+pub(super) const WORLD: &str = "
 clusters:
   - name: bench
     nodes:
