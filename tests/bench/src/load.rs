@@ -24,7 +24,7 @@ const JSON: &[(&str, &str)] = &[
 ];
 const MAPS: &str = "/api/v1/namespaces/bench/configmaps";
 /// How many changes the latency of watches is taken from.
-const OBSERVED: usize = 1000;
+const OBSERVED: usize = 500;
 const LISTS: usize = 5;
 
 /// Puts one server through everything.
@@ -38,17 +38,21 @@ pub(crate) async fn measure(subject: &Subject, objects: usize, clients: usize) -
     let connections = (0..clients)
         .map(|_| subject.client())
         .collect::<Result<Vec<_>>>()?;
+    tell("creating");
     let creates = rate(&connections, objects, |name| {
         (Method::POST, MAPS.to_owned(), config_map(name, "created"))
     })
     .await?;
     let loaded = subject.memory()?;
+    tell("updating");
     let updates = rate(&connections, objects, |name| {
         let path = format!("{MAPS}/object-{name}");
         (Method::PUT, path, config_map(name, "updated"))
     })
     .await?;
+    tell("listing");
     let list = list(&admin, objects).await?;
+    tell("watching");
     let (watch_p50, watch_p99) = latency(&admin, &subject.client()?).await?;
     Ok(Row {
         server: subject.kind.name().to_owned(),
@@ -61,6 +65,11 @@ pub(crate) async fn measure(subject: &Subject, objects: usize, clients: usize) -
         watch_p50_ms: watch_p50,
         watch_p99_ms: watch_p99,
     })
+}
+
+/// Progress for whoever waits.
+fn tell(phase: &str) {
+    anstream::eprintln!("  {phase}");
 }
 
 #[expect(
