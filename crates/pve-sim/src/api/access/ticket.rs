@@ -22,7 +22,10 @@ pub(super) fn routes() -> Vec<Route> {
                 text("realm").format(format::REALM).max_len(32).optional(),
                 text("otp").optional(),
                 text("path").max_len(64).optional(),
-                text("privs").max_len(64).optional(),
+                text("privs")
+                    .format(format::PRIVILEGE_LIST)
+                    .max_len(64)
+                    .optional(),
                 text("tfa-challenge").optional(),
                 flag("new-format"),
             ]),

@@ -54,7 +54,7 @@ pub(super) fn routes(release: Release) -> Vec<Route> {
     vec![
         get("/nodes/{node}/network", list)
             .perm(Perm::User)
-            .params([one_of("type", kinds(release, FILTERS)).optional()]),
+            .params([one_of("type", kinds(release, filters(release))).optional()]),
         post("/nodes/{node}/network", create)
             .perm(modify())
             .params(options(release)),
@@ -75,7 +75,10 @@ pub(super) fn routes(release: Release) -> Vec<Route> {
 }
 
 /// What a list may be narrowed to beside kinds.
-const FILTERS: &[&str] = &["any_bridge", "any_local_bridge", "include_sdn"];
+fn filters(release: Release) -> &'static [&'static str] {
+    let all = &["any_bridge", "any_local_bridge", "include_sdn"];
+    if release.is_9() { all } else { &all[..2] }
+}
 
 fn options(release: Release) -> Vec<Param> {
     let iface = |name| text(name).format(network::IFACE).optional();

@@ -13,9 +13,14 @@ fn agent_perm(release: Release, command: &str) -> Perm {
         return all(ON_GUEST, &["VM.Monitor"]);
     }
     match command {
-        "exec" | "exec-status" | "set-user-password" | "" => {
+        "exec" | "exec-status" | "set-user-password" => {
             all(ON_GUEST, &["VM.GuestAgent.Unrestricted"])
         }
+        // The command comes as a parameter here, and PVE names the one privilege twice.
+        "" => any(
+            ON_GUEST,
+            &["VM.GuestAgent.Unrestricted", "VM.GuestAgent.Unrestricted"],
+        ),
         "file-read" => any(
             ON_GUEST,
             &["VM.GuestAgent.FileRead", "VM.GuestAgent.Unrestricted"],

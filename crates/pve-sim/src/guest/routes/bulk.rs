@@ -44,10 +44,10 @@ pub(super) fn routes(release: Release) -> Vec<Route> {
             .params(workers()),
         post("/nodes/{node}/termproxy", console::node_terminal)
             .perm(shell())
-            .params(commands()),
+            .params(commands(release)),
         post("/nodes/{node}/vncshell", console::node_vnc)
             .perm(shell())
-            .params(commands())
+            .params(commands(release))
             .params([
                 flag("websocket"),
                 int("width").min(16).max(4096).optional(),
@@ -56,9 +56,14 @@ pub(super) fn routes(release: Release) -> Vec<Route> {
     ]
 }
 
-fn commands() -> [Param; 2] {
+fn commands(release: Release) -> [Param; 2] {
+    let known = if release.is_9() {
+        ["ceph_install", "login", "upgrade"]
+    } else {
+        ["ceph_install", "upgrade", "login"]
+    };
     [
-        choice("cmd", &["ceph_install", "login", "upgrade"]).optional(),
+        choice("cmd", &known).optional(),
         text("cmd-opts").requires("cmd").optional(),
     ]
 }
