@@ -20,6 +20,7 @@ mod validate;
 
 use serde_json::Value;
 
+use decode::Words;
 pub(crate) use types::{Merge, Ty, TypeDef, kind_of, lookup};
 
 use crate::meta::NameRule;
@@ -34,7 +35,7 @@ pub(crate) fn prune_metadata(metadata: &mut Value, path: &str) -> Vec<String> {
 /// Refuses metadata of the wrong type and brings it into its one form.
 pub(crate) fn decode_metadata(metadata: &mut Value) -> Result<(), String> {
     match lookup("meta.v1.ObjectMeta") {
-        Some(definition) => decode::decode(definition, metadata),
+        Some(definition) => decode::decode(definition, metadata, Words::Decoder),
         None => Ok(()),
     }
 }
@@ -65,7 +66,12 @@ impl BuiltIn {
 
     /// Refuses values that do not have the type of their field, in the words of Go's decoder.
     pub fn decode(self, object: &mut Value) -> Result<(), String> {
-        decode::decode(self.definition, object)
+        decode::decode(self.definition, object, Words::Decoder)
+    }
+
+    /// The same, in the words of what reads the results of merges.
+    pub fn convert(self, object: &mut Value) -> Result<(), String> {
+        decode::decode(self.definition, object, Words::Converter)
     }
 
     /// Adds the zeros that Go writes for fields that nobody set.

@@ -145,6 +145,13 @@ pub fn check_update(object: &Value, old: &Value) -> Vec<FieldError> {
     errors
 }
 
+/// Checks what may be in metadata of old and new objects alike.
+pub fn check_content(object: &Value) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    common(&object["metadata"], "metadata", &mut errors);
+    errors
+}
+
 /// Checks the metadata of a resource embedded at `path` in another one.
 pub(crate) fn check_embedded(metadata: &Value, path: &str) -> Vec<FieldError> {
     let mut errors = Vec::new();

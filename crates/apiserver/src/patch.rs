@@ -35,12 +35,25 @@ pub fn json(document: &mut Value, patch: &Value) -> Result<(), Error> {
         .map_err(|error| Error::Failed(format!("cannot understand the patch: {error}")))?;
     let mut patched = document.clone();
     for operation in patch.0 {
+        if is_vacuous(&operation, &patched) {
+            continue;
+        }
         let operation = json_patch::Patch(vec![lenient(operation, &patched)]);
         json_patch::patch(&mut patched, &operation)
             .map_err(|error| Error::Failed(error.to_string()))?;
     }
     *document = patched;
     Ok(())
+}
+
+/// A member that is not there passes for null.
+fn is_vacuous(operation: &PatchOperation, document: &Value) -> bool {
+    match operation {
+        PatchOperation::Test(test) => {
+            test.value.is_null() && document.pointer(test.path.as_str()).is_none()
+        }
+        _ => false,
+    }
 }
 
 /// Kubernetes lets a patch replace a member that an object does not have.

@@ -56,6 +56,11 @@ fn node_ports(service: &Value) -> impl Iterator<Item = i64> {
         .filter(|port| *port != 0)
 }
 
+fn ports_mut(spec: &mut Value) -> impl Iterator<Item = &mut Value> {
+    let ports = spec.get_mut("ports").and_then(Value::as_array_mut);
+    ports.into_iter().flatten()
+}
+
 fn has_address(spec: &Value) -> bool {
     text(spec, "type") != "ExternalName"
 }
@@ -84,6 +89,7 @@ impl Api {
         }
         agree(old, service);
         families(old, service);
+        one_family(service)?;
         let mut taken = self
             .services
             .0
@@ -155,7 +161,7 @@ fn keep(old: &Value, service: &mut Value) {
     }
     if has_ports(before) && has_ports(spec) {
         let known: Vec<Value> = before["ports"].as_array().cloned().unwrap_or_default();
-        for port in spec["ports"].as_array_mut().into_iter().flatten() {
+        for port in ports_mut(spec) {
             let same = |other: &&Value| {
                 other["port"] == port["port"] && other["protocol"] == port["protocol"]
             };
@@ -167,7 +173,7 @@ fn keep(old: &Value, service: &mut Value) {
             }
         }
     } else if !has_ports(spec) && text(spec, "type") != "LoadBalancer" {
-        for port in spec["ports"].as_array_mut().into_iter().flatten() {
+        for port in ports_mut(spec) {
             let was = |other: &Value| other["nodePort"] == port["nodePort"];
             let kept = before["ports"]
                 .as_array()
@@ -247,6 +253,23 @@ fn families(old: Option<&Value>, service: &mut Value) {
         let first = spec["ipFamilies"][0].clone();
         spec["ipFamilies"] = json!([first, other]);
     }
+}
+
+/// Only a service that has neither selector nor address can be of two families here.
+fn one_family(service: &Value) -> Result<()> {
+    let spec = &service["spec"];
+    let bare = text(spec, "clusterIP") == "None" && spec["selector"].is_null();
+    if !has_address(spec) || bare || spec["ipFamilyPolicy"] != "RequireDualStack" {
+        return Ok(());
+    }
+    let why = "this cluster is not configured for dual-stack services";
+    let cause = Cause::invalid("spec.ipFamilyPolicy", &spec["ipFamilyPolicy"], why);
+    Err(Status::invalid(
+        "",
+        "Service",
+        object::name(service),
+        vec![cause],
+    ))
 }
 
 /// What can be given, while the set of what is taken is held.
@@ -332,8 +355,7 @@ impl Free<'_> {
         if matches!(text(&service["spec"], "type"), "ClusterIP" | "ExternalName") {
             return Ok(());
         }
-        let ports = service["spec"]["ports"].as_array_mut();
-        for (index, port) in ports.into_iter().flatten().enumerate() {
+        for (index, port) in ports_mut(&mut service["spec"]).enumerate() {
             let number = match port["nodePort"].as_i64().filter(|n| *n != 0) {
                 Some(number) if known.contains(&number) => continue,
                 Some(number) => {
@@ -408,5 +430,8 @@ mod tests {
         keep(&old, &mut new);
         assert_eq!(new["spec"]["clusterIPs"], json!(["10.0.0.5"]));
         assert_eq!(new["spec"]["ports"][0]["nodePort"], 30001);
+        let mut new = json!({"spec": {"type": "ClusterIP", "clusterIP": "10.0.0.5"}});
+        keep(&old, &mut new);
+        assert!(new["spec"].get("ports").is_none(), "{new}");
     }
 }

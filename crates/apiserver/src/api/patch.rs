@@ -54,6 +54,9 @@ impl Api {
                     return Err(refuse(&why));
                 }
                 meta::check_kind(resource, &mut new)?;
+                if let (Patch::Strategic(_), Some(kind)) = (&patch, resource.built_in()) {
+                    kind.convert(&mut new).map_err(|why| refuse(&why))?;
+                }
                 typed::read(context, resource, &mut new).map_err(|fault| match fault {
                     typed::Fault::Options(status) => status,
                     typed::Fault::Body(why) => refuse(&why),
@@ -124,7 +127,8 @@ impl Api {
                 ));
             }
             object::take_meta(&mut config, "resourceVersion");
-            let object = apply::apply(None, &config, shape, &stamp, force).map_err(refusal)?;
+            let mut object = apply::apply(None, &config, shape, &stamp, force).map_err(refusal)?;
+            convert(resource, &config, &mut object)?;
             let created = self
                 .create_object(context, resource, at.namespace, object, By::Apply)
                 .await?;
@@ -137,12 +141,30 @@ impl Api {
                 if object::resource_version(&config).is_empty() {
                     object::take_meta(&mut new, "resourceVersion");
                 }
+                convert(resource, &config, &mut new)?;
                 typed::admit(context, resource, &mut new)?;
                 Ok(new)
             })
             .await?;
         Ok(Answer::ok(&changed))
     }
+}
+
+/// Refuses what an applied configuration leads to if it cannot be read.
+fn convert(resource: &Resource, config: &Value, object: &mut Value) -> Result<()> {
+    let Some(kind) = resource.built_in() else {
+        return Ok(());
+    };
+    kind.convert(object).map_err(|why| {
+        let version = resource.api_version();
+        let group = if version.contains('/') { "" } else { "/" };
+        let of = format!("{group}{version}, Kind={}", resource.kind);
+        let (namespace, name) = (object::namespace(config), object::name(config));
+        let why = format!(
+            "failed to convert new object ({namespace}/{name}; {of}) to proper version: unable to convert unstructured object to {of}: {why}"
+        );
+        Status::foreign(500, "", why)
+    })
 }
 
 /// A patch whose result cannot be read.

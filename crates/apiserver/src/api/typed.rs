@@ -83,6 +83,10 @@ pub(crate) fn read(
 
 /// Warns of what is accepted and will not do what its writer may think.
 pub(crate) fn warn(context: &Context, resource: &Resource, object: &Value, old: Option<&Value>) {
+    let headless = resource.is("", "services") && object["spec"]["clusterIP"] == "None";
+    if headless && object["spec"]["sessionAffinity"] == "ClientIP" {
+        context.warn("spec.SessionAffinity is ignored for headless services");
+    }
     if &*resource.storage == super::CRDS {
         for format in strategy::unknown_formats(object, old) {
             context.warn(format!("unrecognized format {}", golang::quote(&format)));
@@ -172,9 +176,15 @@ pub(crate) fn validate(
     let mut errors = match old {
         None => meta::check_create(object, resource.namespaced, resource.name_rule()),
         Some(old) if subresource.is_empty() => {
-            // Kubernetes checks metadata for all kinds and then once more for each.
-            let errors = meta::check_update(object, old);
-            [errors.clone(), errors].concat()
+            // Kubernetes checks metadata for all kinds and then once more for each, labels and the
+            // like even before that; some kinds are checked as if they were new as well.
+            let (errors, content) = (meta::check_update(object, old), meta::check_content(object));
+            let anew = matches!(
+                resource.kind.as_str(),
+                "ConfigMap" | "Secret" | "PersistentVolumeClaim"
+            ) && resource.group.is_empty();
+            let again = if anew { content.clone() } else { Vec::new() };
+            [content, errors.clone(), errors, again].concat()
         }
         Some(_) => Vec::new(),
     };

@@ -72,9 +72,13 @@ impl Api {
             return Ok(Answer::created(&created));
         }
         if object::resource_version(&body).is_empty() && !allows_unconditional(resource) {
+            if self.store.get(&resource.storage, &key).is_none() {
+                return Err(Status::not_found(about(resource, at.name)));
+            }
+            // The one fault of which the resource is told and not the kind.
             return Err(Status::invalid(
-                resource.storage_group(),
-                &resource.kind,
+                &resource.group,
+                &resource.plural,
                 at.name,
                 vec![Cause::invalid(
                     "metadata.resourceVersion",

@@ -10,11 +10,22 @@ use super::quantity::Quantity;
 use super::types::{Field, Ty, TypeDef, lookup};
 use crate::golang;
 
+/// In whose words a misfit is told: those of the decoder of JSON, or of the converter that reads what a
+/// strategic merge or server-side apply made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Words {
+    /// Go's decoder of JSON.
+    Decoder,
+    /// Kubernetes' converter of untyped objects.
+    Converter,
+}
+
 /// Checks the types in `object`, brings its values into their one form and drops what is zero.
-pub(super) fn decode(definition: &TypeDef, object: &mut Value) -> Result<(), String> {
+pub(super) fn decode(definition: &TypeDef, object: &mut Value, words: Words) -> Result<(), String> {
     let mut at = Place {
         owner: definition.short_name().to_owned(),
         path: String::new(),
+        words,
     };
     named(definition, object, &mut at)
 }
@@ -23,9 +34,42 @@ pub(super) fn decode(definition: &TypeDef, object: &mut Value) -> Result<(), Str
 struct Place {
     owner: String,
     path: String,
+    words: Words,
 }
 
 impl Place {
+    /// What is wrong with the form of a value of the right type.
+    fn malformed(&self, why: String) -> String {
+        match self.words {
+            Words::Decoder => why,
+            Words::Converter => format!("error decoding from json: {why}"),
+        }
+    }
+
+    fn misfit(&self, value: &Value, ty: &Ty) -> String {
+        if self.words == Words::Decoder {
+            return self.wrong(value, &go_type(ty));
+        }
+        let found = match value {
+            Value::Null => "interface",
+            Value::Bool(_) => "bool",
+            Value::Number(n) if n.is_f64() => "float64",
+            Value::Number(_) => "int64",
+            Value::String(_) => "string",
+            Value::Array(_) => "slice",
+            Value::Object(_) => "map",
+        };
+        match (ty, found) {
+            (Ty::List(_), _) => format!("cannot restore slice from {found}"),
+            (Ty::Map(..), _) => format!("cannot restore map from {found}"),
+            (Ty::Named(_), _) => format!("cannot restore struct from: {found}"),
+            (Ty::Int32 | Ty::Int64, "float64") => {
+                format!("cannot convert float64 to {}", go_type(ty))
+            }
+            _ => format!("unrecognized type: {}", go_type(ty)),
+        }
+    }
+
     fn wrong(&self, value: &Value, target: &str) -> String {
         let found = match value {
             Value::Null => "null".to_owned(),
@@ -48,7 +92,10 @@ impl Place {
 
 fn named(definition: &TypeDef, value: &mut Value, at: &mut Place) -> Result<(), String> {
     let Value::Object(map) = value else {
-        return Err(at.wrong(value, &definition.go_name()));
+        return Err(match at.words {
+            Words::Decoder => at.wrong(value, &definition.go_name()),
+            Words::Converter => at.misfit(value, &Ty::Named(definition.name)),
+        });
     };
     map.retain(|name, child| !(child.is_null() && definition.fields.contains_key(name.as_str())));
     for (name, child) in map.iter_mut() {
@@ -58,6 +105,7 @@ fn named(definition: &TypeDef, value: &mut Value, at: &mut Place) -> Result<(), 
         let mut below = Place {
             owner: at.owner.clone(),
             path: crate::schema::join(&at.path, name),
+            words: at.words,
         };
         walk(&field.ty, child, &mut below)?;
     }
@@ -87,7 +135,10 @@ fn is_nothing(field: &Field, value: &Value) -> bool {
 fn walk(ty: &Ty, value: &mut Value, at: &mut Place) -> Result<(), String> {
     if value.is_null() {
         // Go leaves the entry of a list or map as it was made: zero.
-        *value = ty.zero();
+        *value = match ty {
+            Ty::Bytes => json!(""),
+            _ => ty.zero(),
+        };
         if value.is_null() {
             return Ok(());
         }
@@ -106,8 +157,10 @@ fn walk(ty: &Ty, value: &mut Value, at: &mut Place) -> Result<(), String> {
         (Ty::Map(sub, _), Value::Object(map)) => {
             map.values_mut().try_for_each(|child| walk(sub, child, at))
         }
-        _ => scalar(ty, value)
-            .map_err(|target| target.unwrap_or_else(|| at.wrong(value, &go_type(ty)))),
+        _ => scalar(ty, value).map_err(|why| match why {
+            Some(why) => at.malformed(why),
+            None => at.misfit(value, ty),
+        }),
     }
 }
 

@@ -139,12 +139,11 @@ fn scale(suffix: &str) -> Result<(Family, Scale), &'static str> {
         let power = exponent.parse().map_err(|_| SUFFIX)?;
         return Ok((Family::Exponent, Scale::Ten(power)));
     }
-    let known = |c: char| "eEinumkKMGTP+-".contains(c) || c.is_ascii_digit();
-    Err(if suffix.chars().all(known) {
-        SUFFIX
-    } else {
-        FORM
-    })
+    // Letters, a sign and digits, in this order, have the form of a suffix.
+    let rest = suffix.trim_start_matches(|c: char| "eEinumkKMGTP".contains(c));
+    let rest = rest.strip_prefix(['+', '-']).unwrap_or(rest);
+    let formed = rest.bytes().all(|byte| byte.is_ascii_digit());
+    Err(if formed { SUFFIX } else { FORM })
 }
 
 /// `whole.part` times the scale, in billionths, rounded up; amounts beyond reach stop there.
@@ -207,12 +206,11 @@ mod tests {
 
     #[test]
     fn what_is_no_quantity_is_refused() {
-        for text in ["lots", "", "1..2", "1 Gi", "Gi"] {
+        for text in ["lots", "", "1..2", "1 Gi", "Gi", "1KiB", "1e3m"] {
             assert_eq!(canonical(text), FORM, "{text}");
         }
-        for text in ["1KiB", "1mm", "1e"] {
-            let fault = canonical(text);
-            assert!(fault == SUFFIX || fault == FORM, "{text}: {fault}");
+        for text in ["1mm", "1e", "1Ki3"] {
+            assert_eq!(canonical(text), SUFFIX, "{text}");
         }
     }
 

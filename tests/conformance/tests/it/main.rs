@@ -13,6 +13,7 @@ mod lifecycles;
 mod lists;
 mod meta;
 mod patches;
+mod random;
 mod rules;
 mod schemas;
 mod verbs;

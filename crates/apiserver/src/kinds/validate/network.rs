@@ -39,6 +39,12 @@ pub(super) fn service(object: &Value, old: Option<&Value>, faults: &mut Faults) 
     } else {
         faults.one_of("spec.sessionAffinity", affinity, &["ClientIP", "None"]);
     }
+    for name in ["internalTrafficPolicy", "externalTrafficPolicy"] {
+        let policy = text(spec, name);
+        if !policy.is_empty() {
+            faults.one_of(&format!("spec.{name}"), policy, &["Cluster", "Local"]);
+        }
+    }
     if let Some(old) = old {
         let before = &old["spec"];
         let fixed = kind != "ExternalName" && text(before, "type") != "ExternalName";
