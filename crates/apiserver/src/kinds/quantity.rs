@@ -135,8 +135,8 @@ fn scale(suffix: &str) -> Result<(Family, Scale), &'static str> {
         let power = u32::try_from(at + 1).unwrap_or_default() * 10;
         return Ok((Family::Binary, Scale::Two(power)));
     }
-    if let Some(exponent) = suffix.strip_prefix(['e', 'E']) {
-        let power = exponent.parse().map_err(|_| SUFFIX)?;
+    let exponent = suffix.strip_prefix(['e', 'E']);
+    if let Some(power) = exponent.and_then(|text| text.parse().ok()) {
         return Ok((Family::Exponent, Scale::Ten(power)));
     }
     // Letters, a sign and digits, in this order, have the form of a suffix.
