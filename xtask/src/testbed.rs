@@ -85,9 +85,9 @@ pub(crate) fn build(args: &Args) -> Result<PathBuf> {
             link(&path, &bin.join(component.manifests_link()))?;
         }
     }
-    if args.only.is_empty() {
+    if args.only.is_empty() || args.only.iter().any(|name| name == debian::PROGRAM) {
         let program = debian::cloud_init(&cache)?;
-        link(&program, &bin.join("cloud-init-python"))?;
+        link(&program, &bin.join(debian::PROGRAM))?;
     }
     Ok(bin)
 }
@@ -147,6 +147,7 @@ fn select(args: &Args) -> Result<Vec<&'static Component>> {
     }
     args.only
         .iter()
+        .filter(|name| *name != debian::PROGRAM)
         .map(|name| {
             components::find(name).with_context(|| {
                 let known: Vec<_> = components::ALL.iter().map(|c| c.name).collect();

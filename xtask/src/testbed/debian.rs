@@ -10,6 +10,9 @@ use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
 
+/// The program that runs Python with the packages.
+pub(super) const PROGRAM: &str = "cloud-init-python";
+
 /// cloud-init, the Python modules it imports, and an independent reader of ISO images.
 const PACKAGES: &[&str] = &[
     "cloud-init",
@@ -40,7 +43,7 @@ const PACKAGES: &[&str] = &[
 /// Unpacks the packages if they are not there yet, and returns the program that runs Python with them.
 pub(super) fn cloud_init(cache: &Path) -> Result<PathBuf> {
     let dir = cache.join("cloud-init-debian");
-    let program = dir.join("cloud-init-python");
+    let program = dir.join(PROGRAM);
     if program.is_file() {
         return Ok(program);
     }
