@@ -185,7 +185,7 @@ fn routing_policy() -> Schema {
         ("to", string()),
         ("from", string()),
         ("table", int32()),
-        ("priority", priority(int32())),
+        ("priority", priority(int64())),
     ]))
     .some()
 }
@@ -193,7 +193,7 @@ fn routing_policy() -> Schema {
 fn vrf() -> Schema {
     object([
         ("name", string().with("minLength", 3)),
-        ("table", vrf_table(int32())),
+        ("table", vrf_table(int64())),
         ("interfaces", list(string())),
         ("routes", routes()),
         ("routingPolicy", routing_policy()),

@@ -375,6 +375,7 @@ pub(super) fn priority(number: Schema) -> Schema {
     )
 }
 
+/// A table's number. 64 bits wide, unlike in CAPMOX: its limit does not fit into 32, and an API server refuses every value then.
 pub(super) fn vrf_table(number: Schema) -> Schema {
     number.with("maximum", 4_294_967_295_i64).rule(
         "(self > 0 && self < 254) || (self > 255)",
@@ -385,7 +386,7 @@ pub(super) fn vrf_table(number: Schema) -> Schema {
 fn vrf() -> Schema {
     object([
         ("name", string().with("minLength", 3)),
-        ("table", vrf_table(int32().at_least(1))),
+        ("table", vrf_table(int64().at_least(1))),
         (
             "interfaces",
             list(string().with("minLength", 4).pattern(NIC)).atomic(),
