@@ -297,6 +297,7 @@ impl Bed {
             etcd: self.plane.etcd_url().to_owned(),
             control_plane: 1,
             workers: 3,
+            group: "workers",
             version: "v1beta1",
             infrastructure: json!({"credentialsRef": {"name": "pve-0"}}),
             machine: json!({
@@ -494,7 +495,7 @@ impl Bed {
 
     /// Asks for so many workers.
     pub async fn scale(&self, plan: &Plan, replicas: usize) {
-        let name = format!("{}-workers", plan.name);
+        let name = format!("{}-{}", plan.name, plan.group);
         let scale = json!({"spec": {"replicas": replicas}});
         self.patch(&plan.name, kinds::MACHINE_DEPLOYMENT, &name, &scale)
             .await;

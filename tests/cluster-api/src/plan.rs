@@ -15,6 +15,8 @@ pub struct Plan {
     pub control_plane: u32,
     /// Workers.
     pub workers: u32,
+    /// What the group of workers is called.
+    pub group: &'static str,
     /// Version of the infrastructure kinds in the manifests.
     pub version: &'static str,
     /// Spec of the ProxmoxCluster; endpoint, addresses and name servers are added.
@@ -133,7 +135,7 @@ impl Plan {
     /// The group of workers.
     pub fn workers(&self) -> Vec<Value> {
         let name = self.name.as_str();
-        let workers = format!("{name}-workers");
+        let workers = format!("{name}-{}", self.group);
         vec![
             self.template(&workers, &self.machine),
             json!({

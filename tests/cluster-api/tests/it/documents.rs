@@ -149,3 +149,31 @@ fn a_machine_written_by_hand_becomes_a_guest() {
         assert_eq!(left.len(), 1, "{left:#?}");
     });
 }
+
+/// A limit that the schema's format cannot hold makes an API server refuse every value.
+#[test]
+fn networks_with_tables_of_their_own_are_accepted_in_every_version() {
+    shared("cluster-api", async |bed| {
+        let datacenter = bed.datacenter(&["txl"]).await;
+        let mut plan = bed.plan("tables", &datacenter).await;
+        let policy = json!([{"from": "10.20.0.0/24", "table": 500, "priority": 100}]);
+        let vrfs = json!([{"name": "vrf-blue", "table": 500, "interfaces": ["net0"], "routingPolicy": policy}]);
+        for version in ["v1alpha1", "v1alpha2", "v1alpha3", "v1beta1"] {
+            plan.version = version;
+            let network = if version == "v1alpha1" {
+                json!({"default": {"bridge": "vmbr0", "model": "virtio"}, "vrfs": vrfs})
+            } else {
+                json!({"networkDevices": [{"name": "net0", "bridge": "vmbr0", "routingPolicy": policy}], "vrfs": vrfs})
+            };
+            let mut spec = json!({"sourceNode": "pve1", "templateID": 9000, "network": network});
+            if version == "v1beta1" {
+                spec = json!({"template": 9000, "network": network});
+            }
+            bed.apply("tables", &plan.template(version, &spec)).await;
+            let kind = kinds::PROXMOX_MACHINE_TEMPLATE;
+            let stored = bed.get("tables", kind, version).await.unwrap();
+            let network = &stored["spec"]["template"]["spec"]["network"];
+            assert_eq!(network["vrfs"][0]["table"], 500, "{version}");
+        }
+    });
+}
