@@ -35,6 +35,7 @@ pub fn value(value: &mut Value) {
                         }
                     }
                     None if name == "cells" => cells(member),
+                    None if name == "clusterIPs" => addresses(member),
                     None => self::value(member),
                 }
             }
@@ -48,6 +49,15 @@ pub fn value(value: &mut Value) {
         Value::Array(items) => items.iter_mut().for_each(self::value),
         Value::String(string) => *string = text(string),
         _ => {}
+    }
+}
+
+/// Masks the addresses that a service was given.
+fn addresses(list: &mut Value) {
+    for address in list.as_array_mut().into_iter().flatten() {
+        if address != "None" {
+            *address = Value::from("<address>");
+        }
     }
 }
 
