@@ -132,7 +132,9 @@ fn judge(request: &AdmissionRequest<DynamicObject>) -> Result<Findings, String> 
             machine::check(&new.spec, &spec, &mut out);
             if let Some(old) = old {
                 let old: ProxmoxMachine = hub(old)?;
-                machine::check_change(&old.spec, &new.spec, &mut out);
+                let status = old.status.as_ref();
+                let made = status.and_then(|s| s.initialization.as_ref()?.provisioned);
+                machine::check_change(&old.spec, &new.spec, made == Some(true), &mut out);
             }
         }
         "ProxmoxMachineTemplate" => {

@@ -323,7 +323,8 @@ async fn identify(
     let provider_id = format!("proxmox://{}", identity.uuid);
     let vmid = i64::from(identity.vmid.get());
     // A machine that came from elsewhere keeps the name its Node knows it by.
-    let kept = object.spec.provider_id.clone().unwrap_or(provider_id);
+    let known = object.spec.provider_id.clone().filter(|_| identity.adopted);
+    let kept = known.unwrap_or(provider_id);
     let uid = object.uid().unwrap_or_default();
     let seen = object.spec.provider_id.as_ref() == Some(&kept)
         && object.spec.virtual_machine_id == Some(vmid);

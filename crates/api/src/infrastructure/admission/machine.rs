@@ -78,18 +78,26 @@ pub(super) fn check_template(spec: &ProxmoxMachineSpec, at: &Path, out: &mut Fin
 }
 
 /// What a machine was made from and who it is stays as it is; sizes may change.
-pub(super) fn check_change(old: &ProxmoxMachineSpec, new: &ProxmoxMachineSpec, out: &mut Findings) {
+pub(super) fn check_change(
+    old: &ProxmoxMachineSpec,
+    new: &ProxmoxMachineSpec,
+    made: bool,
+    out: &mut Findings,
+) {
     let mut fixed = Fixed { out };
-    fixed.once_set(
-        "providerID",
-        old.provider_id.as_ref(),
-        new.provider_id.as_ref(),
-    );
-    fixed.once_set(
-        "virtualMachineID",
-        old.virtual_machine_id.as_ref(),
-        new.virtual_machine_id.as_ref(),
-    );
+    // Until the guest exists its VMID may turn out to be taken, and another is chosen.
+    if made {
+        fixed.once_set(
+            "providerID",
+            old.provider_id.as_ref(),
+            new.provider_id.as_ref(),
+        );
+        fixed.once_set(
+            "virtualMachineID",
+            old.virtual_machine_id.as_ref(),
+            new.virtual_machine_id.as_ref(),
+        );
+    }
     fixed.once_set("instance", old.instance.as_ref(), new.instance.as_ref());
     fixed.always("template", &old.template, &new.template);
     fixed.always(

@@ -406,25 +406,16 @@ fn a_machine_keeps_what_it_was_made_from_and_may_grow() {
 }
 
 #[test]
-fn what_the_controller_decides_is_written_once() {
-    let decided =
-        machine(json!({"instance": "txl", "virtualMachineID": 101, "providerID": "proxmox://u"}));
-    admitted(&update(
-        "ProxmoxMachine",
-        machine(json!({})),
-        decided.clone(),
-    ));
-    refused(
-        &update(
-            "ProxmoxMachine",
-            decided,
-            machine(
-                json!({"instance": "txl", "virtualMachineID": 102, "providerID": "proxmox://u"}),
-            ),
-        ),
-        "spec.virtualMachineID",
-        "cannot be changed",
-    );
+fn what_the_controller_decides_may_change_until_the_guest_is_made() {
+    let kind = "ProxmoxMachine";
+    let decided = |vmid: u32| {
+        machine(json!({"instance": "txl", "virtualMachineID": vmid, "providerID": "proxmox://u"}))
+    };
+    admitted(&update(kind, machine(json!({})), decided(101)));
+    admitted(&update(kind, decided(101), decided(102)));
+    let made = json!({"spec": decided(101), "status": {"initialization": {"provisioned": true}}});
+    let changed = ask(kind, Some(&made), &json!({"spec": decided(102)}), false);
+    refused(&changed, "spec.virtualMachineID", "cannot be changed");
 }
 
 #[test]

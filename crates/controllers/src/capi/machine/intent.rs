@@ -91,6 +91,10 @@ fn adopted(subject: &Subject<'_>, record: &GuestRecord) -> Result<Option<Vmid>, 
     let Some(id) = spec.virtual_machine_id else {
         return Ok(None);
     };
+    // A record without an identity is of a choice that was given up: the spec still shows that one.
+    if *record != GuestRecord::default() {
+        return Ok(None);
+    }
     let status = subject.object.status.as_ref();
     let provisioned = status.and_then(|status| status.initialization.as_ref()?.provisioned);
     if spec.provider_id.is_none() && provisioned != Some(true) {
