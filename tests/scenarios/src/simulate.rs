@@ -83,7 +83,7 @@ async fn live(seed: u64) -> Story {
     for turn in 0..12 + dice.below(12) {
         let said = acts::act(&bed, &mut dice, turn).await;
         story.say(start, said);
-        if let Some(said) = mischief.turn(&bed, &mut dice) {
+        if let Some(said) = mischief.turn(&bed, &mut dice).await {
             story.say(start, said);
         }
         if dice.one_in(3) {
