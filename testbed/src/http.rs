@@ -105,11 +105,15 @@ impl Client {
             }
             Credentials::Anonymous => builder.with_no_client_auth(),
         };
+        let mut tcp = HttpConnector::new();
+        tcp.enforce_http(false);
+        // Otherwise a small request may wait forty milliseconds for the answer to the one before.
+        tcp.set_nodelay(true);
         let connector = hyper_rustls::HttpsConnectorBuilder::new()
             .with_tls_config(config)
             .https_only()
             .enable_all_versions()
-            .build();
+            .wrap_connector(tcp);
         let inner = legacy::Client::builder(TokioExecutor::new()).build(connector);
         Ok(Self {
             base: base.trim_end_matches('/').into(),
