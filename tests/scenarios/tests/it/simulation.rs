@@ -6,6 +6,7 @@
 use scenarios::{Flow, simulate};
 
 #[test]
+#[ignore = "takes minutes unoptimized: `cargo xtask simulate` runs it by the hundred"]
 fn random_lives_under_faults_and_crashes_end_well() {
     for seed in 0..4 {
         let story = simulate(seed);
@@ -14,6 +15,7 @@ fn random_lives_under_faults_and_crashes_end_well() {
 }
 
 #[test]
+#[ignore = "takes minutes unoptimized"]
 fn the_same_seed_takes_the_same_course() {
     let (first, second) = (simulate(11), simulate(11));
     assert_eq!(first.lines, second.lines);
@@ -21,6 +23,7 @@ fn the_same_seed_takes_the_same_course() {
 }
 
 #[test]
+#[ignore = "takes minutes unoptimized: `cargo xtask simulate --crashes` crashes at every call"]
 fn a_crash_at_some_calls_of_any_flow_is_survived() {
     for flow in Flow::ALL {
         let crashes = flow.everywhere(29, 1);
