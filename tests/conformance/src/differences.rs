@@ -1,4 +1,4 @@
-//! Where our server differs from kube-apiserver: on purpose, or not yet the same.
+//! Where our server differs from kube-apiserver on purpose.
 
 /// One deliberate difference.
 #[derive(Debug)]
@@ -58,16 +58,6 @@ pub const DIFFERENCES: &[Difference] = &[
         reason: "no kubelet is behind ours, so pods and nodes have no exec, log or proxy",
     },
 ];
-
-/// Whether this is a case in which ours still differs without meaning to (`not-yet.txt`).
-///
-/// A case on this list may differ, which `CONFORMANCE_STRICT=1` shows in full; one that has come to
-/// agree fails until it is taken off, so that the list never says more than is true.
-pub fn is_not_yet(case: &str) -> bool {
-    include_str!("../not-yet.txt")
-        .lines()
-        .any(|line| line == case)
-}
 
 impl Difference {
     pub(crate) fn covers(&self, case: &str, step: &str, path: &str) -> bool {

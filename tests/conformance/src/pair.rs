@@ -10,7 +10,6 @@ use tokio::runtime::Runtime;
 use tokio::sync::OnceCell;
 
 use crate::compare::compare;
-use crate::differences::is_not_yet;
 use crate::ours::Ours;
 use crate::script::Script;
 use crate::session::{Session, Step};
@@ -178,18 +177,10 @@ fn dump(name: &str, server: &str, steps: &[Step]) {
     written.expect("CONFORMANCE_DUMP names a directory that can be written");
 }
 
-/// Fails with everything that differs, unless the case is known to.
+/// Fails with everything that differs and is not among the deliberate differences.
 #[track_caller]
 fn check(name: &str, real: &[Step], ours: &[Step]) {
     let partings = compare(name, real, ours);
-    let known = is_not_yet(name) && std::env::var_os("CONFORMANCE_STRICT").is_none();
-    if known {
-        assert!(
-            !partings.is_empty(),
-            "{name} agrees now: take it off not-yet.txt"
-        );
-        return;
-    }
     let shown: Vec<_> = partings.iter().map(ToString::to_string).collect();
     assert!(
         partings.is_empty(),
