@@ -318,6 +318,25 @@ impl Access {
             || of_user() && (!self.is_separated(caller) || granted(&caller.id(), Subject::Token))
     }
 
+    /// Whether `caller` has `privilege` on guests, to be asked for many of them.
+    ///
+    /// A guest in no pool and without entries of its own gives what every such guest gives, so that is
+    /// looked up once.
+    pub(crate) fn may_on_guests(&self, caller: &Caller, privilege: &str) -> impl Fn(u32) -> bool {
+        let common = self.may(caller, "/vms/0", privilege);
+        let named = self
+            .acl
+            .keys()
+            .filter_map(|path| path.strip_prefix("/vms/"));
+        let pooled = self.pools.values().flat_map(|pool| &pool.guests);
+        let special: BTreeMap<u32, bool> = named
+            .filter_map(|vmid| vmid.parse().ok())
+            .chain(pooled.copied())
+            .map(|vmid| (vmid, self.may(caller, &format!("/vms/{vmid}"), privilege)))
+            .collect();
+        move |vmid| special.get(&vmid).copied().unwrap_or(common)
+    }
+
     /// Whether the caller is a token that has only rights of its own.
     fn is_separated(&self, caller: &Caller) -> bool {
         let Some(token) = &caller.token else {
@@ -434,6 +453,25 @@ mod tests {
         assert!(access.may(&caller, "/vms/100", "VM.Audit"));
         grant(&mut access, "/vms", Subject::User, "u@pve", "NoAccess");
         assert!(!access.may(&caller, "/vms/101", "VM.Audit"));
+    }
+
+    #[test]
+    fn many_guests_are_judged_as_each_alone() {
+        let mut access = access();
+        let caller = Caller::user_id("u@pve");
+        grant(&mut access, "/vms", Subject::User, "u@pve", "PVEAuditor");
+        grant(&mut access, "/vms/101", Subject::User, "u@pve", "NoAccess");
+        grant(&mut access, "/pool/p", Subject::User, "u@pve", "NoAccess");
+        let pool = access.pools.entry("p".into()).or_default();
+        pool.guests.insert(102);
+        let together = access.may_on_guests(&caller, "VM.Audit");
+        for (vmid, seen) in [(100, true), (101, false), (102, false)] {
+            assert_eq!(together(vmid), seen, "{vmid}");
+            assert_eq!(
+                access.may(&caller, &format!("/vms/{vmid}"), "VM.Audit"),
+                seen
+            );
+        }
     }
 
     #[test]

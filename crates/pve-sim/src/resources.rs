@@ -283,8 +283,9 @@ pub(crate) fn list(world: &World, caller: &Caller, kind: Option<&str>) -> Vec<u8
         }
     }
     if wanted("vm") {
+        let seen = access.may_on_guests(caller, "VM.Audit");
         for guest in world.guests.iter() {
-            if everything || may(&format!("/vms/{}", guest.vmid), "VM.Audit") {
+            if seen(guest.vmid) {
                 let pool = pools.get(&guest.vmid).copied();
                 let pool = pool.filter(|id| may(&format!("/pool/{id}"), "Pool.Audit"));
                 rows.push(Row::Guest(Box::new(guest_row(world, guest, pool))));
