@@ -103,10 +103,13 @@ impl Mischief {
 }
 
 /// Whether anything is under way. A task that dies with its node leaves a lock that PVE lets only root remove, by
-/// hand: that is said to people, and is not for the controllers to get over.
+/// hand: that is said to people, and is not for the controllers to get over. Nor is it known to be idle when the
+/// question itself meets a fault.
 async fn is_busy(bed: &Bed, cluster: usize) -> bool {
-    let tasks = bed.root_of(cluster).cluster().tasks().await.unwrap();
-    tasks.iter().any(pve::task::TaskEntry::is_running)
+    match bed.root_of(cluster).cluster().tasks().await {
+        Ok(tasks) => tasks.iter().any(pve::task::TaskEntry::is_running),
+        Err(_) => true,
+    }
 }
 
 /// A fault of Proxmox VE.
