@@ -1,12 +1,13 @@
 //! Random lives, and crashes at every single call.
 //!
 //! These are the small change: `cargo xtask simulate` runs them by the hundred, and crashes at every call instead of
-//! some, in a faster build.
+//! some, in a faster build. They are ignored because they do not hold yet: a seed does not take the same course
+//! twice, and not every seed ends well.
 
 use scenarios::{Flow, simulate};
 
 #[test]
-#[ignore = "takes minutes unoptimized: `cargo xtask simulate` runs it by the hundred"]
+#[ignore = "not every seed ends well yet: `cargo xtask simulate`"]
 fn random_lives_under_faults_and_crashes_end_well() {
     for seed in 0..4 {
         let story = simulate(seed);
@@ -15,7 +16,7 @@ fn random_lives_under_faults_and_crashes_end_well() {
 }
 
 #[test]
-#[ignore = "takes minutes unoptimized"]
+#[ignore = "a seed does not take the same course twice yet"]
 fn the_same_seed_takes_the_same_course() {
     let (first, second) = (simulate(11), simulate(11));
     assert_eq!(first.lines, second.lines);
@@ -23,7 +24,7 @@ fn the_same_seed_takes_the_same_course() {
 }
 
 #[test]
-#[ignore = "takes minutes unoptimized: `cargo xtask simulate --crashes` crashes at every call"]
+#[ignore = "not seen to pass yet: `cargo xtask simulate --crashes`"]
 fn a_crash_at_some_calls_of_any_flow_is_survived() {
     for flow in Flow::ALL {
         let crashes = flow.everywhere(29, 1);
