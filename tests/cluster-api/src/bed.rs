@@ -94,6 +94,20 @@ pub fn alone(name: &str, case: impl AsyncFn(&Bed)) {
     });
 }
 
+/// Asks again while a webhook cannot be asked: a busy API server learns late where it is served, and a busy machine
+/// serves it late.
+async fn patiently<T>(ask: impl AsyncFn() -> Result<T, kube::Error>) -> Result<T, kube::Error> {
+    let start = Instant::now();
+    loop {
+        match ask().await {
+            Err(kube::Error::Api(status)) if status.code == 500 && start.elapsed() < *PATIENCE => {
+                sleep(Duration::from_millis(250)).await;
+            }
+            other => return other,
+        }
+    }
+}
+
 /// The programs of others, and ours; nothing after saying what is missing.
 fn programs(suite: &str) -> Option<(Assets, PathBuf)> {
     let assets = assets_or_skip(suite, PROGRAMS)?;
@@ -337,15 +351,14 @@ impl Bed {
 
     /// Applies an object.
     pub async fn apply(&self, namespace: &str, object: &Value) -> Value {
-        let applied = self.try_apply(namespace, object).await;
+        let applied = patiently(async || self.try_apply(namespace, object).await).await;
         applied.unwrap_or_else(|error| panic!("{error}\n{object:#}"))
     }
 
     /// Changes an object.
     pub async fn patch(&self, namespace: &str, kind: Kind, name: &str, patch: &Value) {
-        let params = PatchParams::default();
-        self.api(namespace, kind)
-            .patch(name, &params, &Patch::Merge(patch))
+        let (api, params) = (self.api(namespace, kind), PatchParams::default());
+        patiently(async || api.patch(name, &params, &Patch::Merge(patch)).await)
             .await
             .unwrap_or_else(|error| panic!("{} {name}: {error}", kind.kind));
     }
