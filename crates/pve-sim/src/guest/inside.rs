@@ -84,16 +84,18 @@ fn come_up(world: &mut World, vmid: u32, number: u64) {
         _ => None,
     };
     let cards = cards(guest);
-    let links = match guest.kind {
-        Kind::Lxc => Some(container_links(guest)),
+    let before = guest.system.clone().filter(|system| system.image == name);
+    let (instance, links) = match (guest.kind, &seed, &before) {
+        (Kind::Lxc, _, _) => (None, Some(container_links(guest))),
         // A configuration cloud-init cannot read leaves it with its fallback.
-        Kind::Qemu => seed.as_ref().and_then(Seed::links).and_then(Result::ok),
+        (Kind::Qemu, Some(seed), _) => (seed.instance_id(), seed.links().and_then(Result::ok)),
+        // Without a seed cloud-init has nothing to do: the system stays as it was configured.
+        (Kind::Qemu, None, Some(before)) => (before.instance.clone(), before.links.clone()),
+        (Kind::Qemu, None, None) => (None, None),
     };
-    let instance = seed.as_ref().and_then(Seed::instance_id);
-    let before = guest.system.clone();
     let first = before
         .as_ref()
-        .is_none_or(|system| system.image != name || system.instance != instance);
+        .is_none_or(|system| system.instance != instance);
     let fallback = match guest.kind {
         Kind::Qemu => "localhost".to_owned(),
         Kind::Lxc => guest
@@ -122,6 +124,7 @@ fn come_up(world: &mut World, vmid: u32, number: u64) {
         image: name,
         hostname: hostname.clone(),
         instance,
+        links,
         interfaces: interfaces.clone(),
         agent,
         frozen: false,

@@ -84,6 +84,9 @@ pub(crate) struct System {
     pub(crate) hostname: String,
     /// The cloud-init instance it last configured itself for.
     pub(crate) instance: Option<String>,
+    /// The network configuration that was written then.
+    #[serde(default)]
+    pub(crate) links: Option<Vec<Link>>,
     pub(crate) interfaces: Vec<Interface>,
     /// The agent answers.
     pub(crate) agent: bool,

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 /// What one link of the guest shall be.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Link {
     /// The name inside the guest, if the configuration gives one.
     pub(crate) name: Option<String>,

@@ -81,6 +81,22 @@ async fn a_guest_takes_name_and_addresses_from_its_uploaded_seed() {
     tokio::time::sleep(std::time::Duration::from_mins(2)).await;
     let again = boots.try_recv().expect("the second boot was announced");
     assert!(!again.first, "the same instance is configured once");
+
+    // Without its image it stays what it was told to be.
+    pve.put(
+        "/nodes/pve1/qemu/300/config",
+        &[("ide2", "none,media=cdrom")],
+    )
+    .await;
+    pve.ok(Method::POST, "/nodes/pve1/qemu/300/status/reboot", &[])
+        .await;
+    tokio::time::sleep(std::time::Duration::from_mins(2)).await;
+    let third = boots.try_recv().expect("the third boot was announced");
+    assert_eq!((third.hostname.as_str(), third.first), ("worker-1", false));
+    let interfaces = pve
+        .get("/nodes/pve1/qemu/300/agent/network-get-interfaces")
+        .await;
+    assert_eq!(ipv4(&interfaces, "eth0"), ["10.7.0.42/24"]);
 }
 
 #[tokio::test(start_paused = true)]
