@@ -6,7 +6,7 @@ use base64::Engine as _;
 use pve::GuestConfig;
 
 use crate::{
-    Owner, Size,
+    Owner, Size, StorageId,
     desired::{Desired, DiskWant, SEED_SLOT, Want},
     facts::Drift,
     guest::seed::{NO_DISC, PREFIX},
@@ -21,6 +21,8 @@ pub(crate) struct Changes {
     pub(crate) set: BTreeMap<String, String>,
     /// Keys to delete.
     pub(crate) delete: BTreeSet<String>,
+    /// Disks to move to another storage, by slot.
+    pub(crate) moves: BTreeMap<String, StorageId>,
     /// Disks to grow, by slot.
     pub(crate) grow: BTreeMap<String, Size>,
     /// A key that is set makes a volume, which takes PVE time.
@@ -39,7 +41,7 @@ impl Changes {
 
     /// Whether nothing must change.
     pub(crate) fn is_empty(&self) -> bool {
-        !self.configures() && self.grow.is_empty()
+        !self.configures() && self.moves.is_empty() && self.grow.is_empty()
     }
 }
 
@@ -202,6 +204,15 @@ fn one(changes: &mut Changes, key: &str, wish: &Want, owner: &Owner, found: Opti
 /// Items PVE itself adds to an interface.
 const CARRIED: &[&str] = &["firewall", "link_down"];
 
+/// The item of a drive that names its volume.
+pub(crate) fn volume_item(key: &str) -> &'static str {
+    if key == "rootfs" || key.starts_with("mp") {
+        "volume"
+    } else {
+        "file"
+    }
+}
+
 fn volume(changes: &mut Changes, key: &str, want: &DiskWant, found: Option<&str>) {
     let Some(text) = found else {
         if let Some(make) = &want.make {
@@ -215,14 +226,17 @@ fn volume(changes: &mut Changes, key: &str, want: &DiskWant, found: Option<&str>
         return;
     };
     let there = Prop::parse(key, text);
+    let file = volume_item(key);
+    let on = there.get(file).and_then(|volume| volume.split_once(':'));
+    if let (Some(wanted), Some((on, _))) = (&want.storage, on)
+        && wanted.as_str() != on
+    {
+        changes.moves.insert(key.to_owned(), wanted.clone());
+        drift(changes, key, Some(wanted.as_str()), Some(on));
+    }
     if !want.options.satisfied_by(&there) {
         let mut merged = want.options.over(&there);
         // The volume comes first, and its size is PVE's to say.
-        let file = if key == "rootfs" || key.starts_with("mp") {
-            "volume"
-        } else {
-            "file"
-        };
         let mut value = Prop::default();
         value.set(file, there.get(file).unwrap_or_default());
         merged.remove(file);

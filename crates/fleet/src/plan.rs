@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use crate::{
-    Size, Waiting,
+    Size, StorageId, Waiting,
     diff::Changes,
     facts::PowerFact,
     intent::{Management, Power, Update},
@@ -21,6 +21,11 @@ pub(crate) enum Step {
     Configure(Changes),
     /// Write pool, high availability and firewall.
     Beside,
+    /// Move a disk to another storage.
+    MoveDisk {
+        slot: String,
+        storage: StorageId,
+    },
     /// Grow a disk.
     Grow {
         slot: String,
@@ -125,6 +130,12 @@ fn change(wanted: Wanted, known: &Known<'_>, running: bool, steps: &mut Vec<Step
     }
     if changes.configures() {
         steps.push(Step::Configure(changes.clone()));
+    }
+    for (slot, storage) in &changes.moves {
+        steps.push(Step::MoveDisk {
+            slot: slot.clone(),
+            storage: storage.clone(),
+        });
     }
     for (slot, size) in &changes.grow {
         steps.push(Step::Grow {

@@ -73,6 +73,8 @@ pub enum StepKind {
     Restore,
     /// A change of configuration.
     Configure,
+    /// Moving a disk to another storage.
+    MoveDisk,
     /// Growing a disk.
     Resize,
     /// Starting.

@@ -72,7 +72,7 @@ fn first_guess(step: StepKind) -> Duration {
         | StepKind::Rollback => 300,
         StepKind::Start => 450,
         StepKind::Stop => 1_250,
-        StepKind::Suspend | StepKind::Migrate => 2_000,
+        StepKind::Suspend | StepKind::Migrate | StepKind::MoveDisk => 2_000,
         // A guest's operating system decides; it is seldom done sooner.
         StepKind::Shutdown | StepKind::Reboot => 5_000,
         StepKind::Restore | StepKind::Backup | StepKind::Download => 3_000,

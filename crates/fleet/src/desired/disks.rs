@@ -2,8 +2,8 @@
 
 use super::{Context, Desired, Invalid, Want};
 use crate::{
-    Size,
-    intent::{Disk, DiskRole, GuestIntent, Source},
+    Size, StorageId,
+    intent::{CloneMode, Disk, DiskRole, GuestIntent, Source},
     prop::Prop,
     record::Identity,
 };
@@ -19,6 +19,8 @@ pub(crate) const ROOT_CANDIDATES: &[&str] = &["scsi0", "virtio0", "sata0", "ide0
 pub(crate) struct DiskWant {
     /// The value that makes it when it is missing; `None` if it can only come with the source.
     pub(crate) make: Option<String>,
+    /// Where it shall be, if it matters: a disk that is elsewhere is moved.
+    pub(crate) storage: Option<StorageId>,
     /// Its size, if it matters.
     pub(crate) size: Option<Size>,
     /// Options it shall have.
@@ -36,11 +38,15 @@ pub(super) fn disks(
             continue;
         };
         let options = options(disk);
+        // What was taken over stays where it was found, and a link where its template is.
+        let stays = identity.adopted || (disk.role == DiskRole::Root && is_linked(&intent.source));
+        let storage = disk.storage.clone().filter(|_| !stays);
         let make = make(disk, intent, context, &options)?;
         want.keys.insert(
             slot.to_string(),
             Want::Disk(DiskWant {
                 make,
+                storage,
                 size: disk.size,
                 options,
             }),
@@ -53,6 +59,11 @@ pub(super) fn disks(
         }
     }
     Ok(())
+}
+
+fn is_linked(source: &Source) -> bool {
+    let linked = CloneMode::Linked;
+    matches!(source, Source::Template { mode, .. } if *mode == linked)
 }
 
 fn options(disk: &Disk) -> Prop {

@@ -80,6 +80,7 @@ pub(crate) fn container(
             format!("mp{index}"),
             Want::Disk(DiskWant {
                 make: Some(make),
+                storage: mount.storage.clone(),
                 size: Some(mount.size),
                 options,
             }),
@@ -131,6 +132,7 @@ fn root(want: &mut Desired, intent: &GuestIntent, context: Context<'_>) -> Resul
     let size = disk.and_then(|disk| disk.size);
     let wish = DiskWant {
         make,
+        storage: disk.and_then(|disk| disk.storage.clone()),
         size,
         options: Prop::default(),
     };

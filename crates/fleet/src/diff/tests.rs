@@ -52,6 +52,7 @@ fn only_owned_items_of_a_disk_are_changed_and_its_volume_is_kept() {
         "scsi0",
         Want::Disk(DiskWant {
             make: None,
+            storage: None,
             size: None,
             options,
         }),
@@ -73,6 +74,7 @@ fn disks_grow_and_never_shrink() {
     let disk = |gib| {
         let want = DiskWant {
             make: None,
+            storage: None,
             size: Some(Size::gib(gib)),
             options: Prop::default(),
         };
@@ -93,10 +95,30 @@ fn disks_grow_and_never_shrink() {
 }
 
 #[test]
+fn a_disk_elsewhere_is_moved_and_one_that_may_be_anywhere_is_not() {
+    let disk = |storage: Option<&str>| {
+        let want = DiskWant {
+            make: None,
+            storage: storage.map(|id| StorageId::new(id).unwrap()),
+            size: None,
+            options: Prop::default(),
+        };
+        desired(&[("scsi0", Want::Disk(want))])
+    };
+    let have = config(&[("scsi0", "ceph:base-9-disk-0/vm-1-disk-0,size=10G")]);
+    assert!(diff(&disk(None), &owner(), &have).is_empty());
+    assert!(diff(&disk(Some("ceph")), &owner(), &have).is_empty());
+    let moved = diff(&disk(Some("tank")), &owner(), &have);
+    assert_eq!(moved.moves["scsi0"].as_str(), "tank");
+    assert!(!moved.configures());
+}
+
+#[test]
 fn a_missing_disk_is_made_and_an_imported_one_is_grown_afterwards() {
     let make = Some("ceph:0,import-from=local:import/a.qcow2".to_owned());
     let want = DiskWant {
         make,
+        storage: None,
         size: Some(Size::gib(20)),
         options: Prop::default(),
     };

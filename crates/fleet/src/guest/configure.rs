@@ -4,13 +4,14 @@ use std::{future::Future, sync::Arc, time::Duration};
 
 use pve::{
     ConfigChange, GuestConfig, GuestKind,
+    api::{lxc::MoveVolume, qemu::MoveTo},
     task::{Source, TaskEntry, TaskFilter},
 };
 use tokio::time::Instant;
 
 use super::{Flow, Pass, failed, settle::doing, working};
 use crate::{
-    NodeName, Outcome, PowerFact, Size, Upid, Waiting,
+    NodeName, Outcome, PowerFact, Size, StorageId, Upid, Waiting,
     diff::Changes,
     gate::{End, Key},
     intent::{Bus, DiskSlot},
@@ -116,7 +117,7 @@ impl Pass<'_> {
             memory.drift.clear();
         });
         self.record.stage = self.record.stage.max(Stage::Configured);
-        if changes.grow.is_empty() {
+        if changes.moves.is_empty() && changes.grow.is_empty() {
             self.record.applied = Some(self.desired(view, identity)?.digest());
         }
         Ok(())
@@ -141,6 +142,43 @@ impl Pass<'_> {
             }
             Err(error) => Err(self.node_trouble(node, "reading what is pending", &error)),
         }
+    }
+
+    /// Moves a disk to another storage; what it leaves there is removed.
+    pub(super) async fn move_disk(
+        &mut self,
+        identity: &Identity,
+        node: &NodeName,
+        power: PowerFact,
+        slot: &str,
+        storage: StorageId,
+    ) -> Flow<Option<Outcome>> {
+        let (handle, vmid) = (self.cluster.client.node(node), identity.vmid);
+        let message = format!("moving {slot} to {storage}");
+        // A volume that was begun and not heard of again would be made twice.
+        self.no_task_runs(identity, node).await?;
+        // Whatever comes of it, names of volumes change.
+        self.memory(|memory| memory.model = None);
+        let moved = match self.kind() {
+            GuestKind::Qemu => {
+                let (qemu, to) = (handle.qemu(vmid), MoveTo::Storage(storage, None));
+                let call = qemu.move_disk(slot, &to, true, None);
+                self.power_step(node, StepKind::MoveDisk, call).await?
+            }
+            GuestKind::Lxc if power == PowerFact::Running => {
+                let message = format!(
+                    "{slot} moves to {storage} when the container is off: PVE moves no volume of one that runs"
+                );
+                return Err(self.wait(Waiting::Guest, message, Duration::from_mins(1)));
+            }
+            GuestKind::Lxc => {
+                let (lxc, to) = (handle.lxc(vmid), MoveVolume::Storage(storage));
+                let call = lxc.move_volume(slot, &to, true, None);
+                self.power_step(node, StepKind::MoveDisk, call).await?
+            }
+        };
+        self.event("MovingDisk", message);
+        Ok(moved)
     }
 
     pub(super) async fn grow(

@@ -11,6 +11,7 @@ use tokio::time::Instant;
 use super::{
     Flow, LAG, Pass, failed,
     look::{Sight, is_making},
+    make::UNNAMED,
     working,
 };
 use crate::{
@@ -342,7 +343,11 @@ impl Pass<'_> {
             Some(model) => model,
             None => self.ours(identity).await?.0,
         };
-        let changes = diff::diff(&want, &self.intent.owner, &model);
+        let mut changes = diff::diff(&want, &self.intent.owner, &model);
+        if changes.set.values().any(|value| value.contains(UNNAMED)) {
+            let (model, _) = self.ours(identity).await?;
+            changes = diff::diff(&want, &self.intent.owner, &model);
+        }
         if let Some((slot, has, wanted)) = changes.shrink.first() {
             let text = format!(
                 "disk {slot} has {has} and cannot be made smaller: declare at least that instead of {wanted}"
@@ -401,6 +406,9 @@ impl Pass<'_> {
         let guest = self.handle(node, identity.vmid);
         match step {
             Step::Configure(changes) => self.configure(view, identity, node, power, changes).await,
+            Step::MoveDisk { slot, storage } => {
+                self.move_disk(identity, node, power, &slot, storage).await
+            }
             Step::Grow { slot, size } => self.grow(identity, node, &slot, size).await,
             Step::Beside => self.beside(view, identity, node).await.map(|()| None),
             Step::Start => self.power_step(node, StepKind::Start, guest.start()).await,

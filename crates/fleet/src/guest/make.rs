@@ -4,11 +4,13 @@
 //! creation call that imports the template's disk and brings the whole configuration with it. Everything else
 //! (installer, image, empty, container, backup) is one creation call by nature.
 
+use std::sync::Arc;
+
 use pve::{CloneGuest as CloneParams, CreateLxc, CreateQemu, GuestConfig, GuestKind, PoolId};
 
 use super::{
     Flow, Pass, failed,
-    source::{Original, root_disk, volumes},
+    source::{Original, is_shared, root_disk, volumes},
     working,
 };
 use crate::{
@@ -19,9 +21,13 @@ use crate::{
     intent::{DiskRole, Source},
     mark,
     place::Reach,
+    prop::Prop,
     record::{Identity, SeedState, Stage, StepKind},
     view::View,
 };
+
+/// Stands for the name of a volume that only PVE knows, behind its storage.
+pub(super) const UNNAMED: &str = ":?";
 
 impl Pass<'_> {
     /// Sends what makes the guest.
@@ -70,7 +76,9 @@ impl Pass<'_> {
         original: Option<Original>,
     ) -> Flow<Outcome> {
         self.upload_seed(identity).await?;
-        if !self.record.in_flight.is_empty() && self.call_names_seed(original.as_ref(), identity) {
+        if !self.record.in_flight.is_empty()
+            && self.call_names_seed(view, original.as_ref(), identity)
+        {
             // PVE refuses a drive whose image is not there yet.
             let step = StepKind::UploadSeed;
             return Ok(working(step, super::settle::doing(step)));
@@ -113,9 +121,14 @@ impl Pass<'_> {
     }
 
     /// Whether the call that makes the guest has its whole configuration, and so its first-boot drive.
-    fn call_names_seed(&self, original: Option<&Original>, identity: &Identity) -> bool {
+    fn call_names_seed(
+        &self,
+        view: &View,
+        original: Option<&Original>,
+        identity: &Identity,
+    ) -> bool {
         match (original, &self.intent.source) {
-            (Some(original), _) => !self.linked(original, reach(original, identity)),
+            (Some(original), _) => !self.linked(view, original, reach(original, identity)),
             (None, source) => !matches!(source, Source::Backup { .. }),
         }
     }
@@ -127,7 +140,7 @@ impl Pass<'_> {
         original: &Original,
     ) -> Flow<(StepKind, String, pve::Result<crate::Upid>)> {
         let reach = reach(original, identity);
-        let linked = self.linked(original, reach);
+        let linked = self.linked(view, original, reach);
         let from = original.config.name().unwrap_or("template").to_owned();
         let vmid = original.site.vmid;
         if !linked && let Some(config) = self.one_call(view, identity, original, reach)? {
@@ -156,7 +169,13 @@ impl Pass<'_> {
         params.snapname.clone_from(snapshot);
         params.pool = self.pool()?;
         if !linked {
-            params.storage = self.root_storage().filter(|_| reach != Reach::Move);
+            // PVE copies to another node only onto storage that both see; elsewhere the disk is moved afterwards.
+            let direct = |storage: &StorageId| match reach {
+                Reach::Here => true,
+                Reach::Shared => is_shared(view, storage),
+                Reach::Move => false,
+            };
+            params.storage = self.root_storage().filter(direct);
         }
         if reach == Reach::Shared {
             params.target = Some(identity.node.clone());
@@ -175,15 +194,29 @@ impl Pass<'_> {
             GuestKind::Lxc => node.lxc(vmid).clone_to(&params).await,
         };
         let model = (original.template && snapshot.is_none())
-            .then(|| std::sync::Arc::new(self.copied(&original.config, &text)));
+            .then(|| Arc::new(self.copied(&original.config, &text, params.storage.as_ref())));
         self.memory(|memory| memory.model = model);
         Ok((StepKind::Clone, message, sent))
     }
 
     /// The configuration of a copy, as far as it matters for what comes next. Only a template is sure not to have
     /// changed since it was read.
-    fn copied(&self, original: &GuestConfig, text: &str) -> GuestConfig {
+    fn copied(
+        &self,
+        original: &GuestConfig,
+        text: &str,
+        storage: Option<&StorageId>,
+    ) -> GuestConfig {
         let mut model = original.clone();
+        for (key, volume) in volumes(original) {
+            let mut drive = Prop::parse(&key, original.get(&key).unwrap_or_default());
+            let file = diff::volume_item(&key);
+            let on = volume.split(':').next().unwrap_or_default();
+            let on = storage.map_or(on, StorageId::as_str);
+            // What PVE calls the copy of a volume is not known; the original's name is another guest's disk.
+            drive.set(file, format!("{on}{UNNAMED}"));
+            model.set(&key, drive.print(&key));
+        }
         model.remove("template");
         model.set("name", &self.intent.name);
         model.set("description", mark::describe(text, &self.intent.owner));
@@ -264,7 +297,7 @@ impl Pass<'_> {
             }
         }
         let changes = diff::diff(&want, &self.intent.owner, &base);
-        let disk = crate::prop::Prop::parse(
+        let disk = Prop::parse(
             &root_key,
             changes
                 .set
@@ -276,7 +309,7 @@ impl Pass<'_> {
         for key in &changes.delete {
             config.remove(key);
         }
-        let mut value = crate::prop::Prop::default();
+        let mut value = Prop::default();
         value.set("file", format!("{storage}:0"));
         value.set("import-from", root.volume.clone());
         let format = self
@@ -426,8 +459,8 @@ impl Pass<'_> {
 }
 
 fn without_mac(key: &str, text: &str) -> String {
-    let prop = crate::prop::Prop::parse(key, text);
-    let mut out = crate::prop::Prop::default();
+    let prop = Prop::parse(key, text);
+    let mut out = Prop::default();
     for (name, value) in prop.items() {
         let mac = value.parse::<crate::intent::Mac>().is_ok();
         out.set(name, if mac { "" } else { value });

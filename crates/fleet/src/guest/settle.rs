@@ -108,7 +108,7 @@ impl Pass<'_> {
                 memory.model = Some(std::sync::Arc::new(model));
             }),
             // The names of new volumes are PVE's to say.
-            StepKind::Configure => self.memory(|memory| memory.model = None),
+            StepKind::Configure | StepKind::MoveDisk => self.memory(|memory| memory.model = None),
             StepKind::Migrate => {
                 let node = self
                     .record
@@ -197,6 +197,7 @@ pub(super) fn doing(step: StepKind) -> &'static str {
         StepKind::Create => "creating the guest",
         StepKind::Restore => "restoring the backup",
         StepKind::Configure => "configuring the guest",
+        StepKind::MoveDisk => "moving a disk",
         StepKind::Resize => "growing a disk",
         StepKind::Start => "starting the guest",
         StepKind::Shutdown => "shutting the guest down",

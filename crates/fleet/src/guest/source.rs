@@ -115,22 +115,24 @@ impl Pass<'_> {
     }
 
     /// Whether the copy shall be linked.
-    pub(super) fn linked(&self, original: &Original, reach: Reach) -> bool {
+    pub(super) fn linked(&self, view: &View, original: &Original, reach: Reach) -> bool {
         let Source::Template { mode, snapshot, .. } = &self.intent.source else {
             return false;
         };
+        let linkable = original.template && snapshot.is_none() && !self.record.full;
+        let storage = self.root_storage();
+        // A copy in full is what a link becomes when its disk moves to another storage.
+        let moves = |storage: &StorageId| reach == Reach::Shared && !is_shared(view, storage);
+        let moves = storage.as_ref().is_some_and(moves);
         match mode {
-            CloneMode::Full => false,
             CloneMode::Linked => true,
+            CloneMode::Full => linkable && moves,
             CloneMode::Auto => {
-                original.template
-                    && snapshot.is_none()
-                    && !self.record.full
-                    // What links to a local disk cannot move away from it.
-                    && reach != Reach::Move
-                    && self.root_storage().is_none_or(|wanted| {
-                        root_disk(&original.config).is_some_and(|root| root.storage.as_ref() == Some(&wanted))
-                    })
+                let stays = storage.is_none_or(|wanted| {
+                    root_disk(&original.config).is_some_and(|root| root.storage == Some(wanted))
+                });
+                // What links to a local disk cannot move away from it.
+                linkable && reach != Reach::Move && (stays || moves)
             }
         }
     }
@@ -207,6 +209,12 @@ pub(super) fn volumes(config: &GuestConfig) -> Vec<(String, String)> {
             (key.to_owned(), volume.to_owned())
         })
         .collect()
+}
+
+/// Whether all nodes see what is on a storage.
+pub(super) fn is_shared(view: &View, storage: &StorageId) -> bool {
+    let mut rows = view.storages.iter();
+    rows.any(|((id, _), row)| id == storage && row.shared)
 }
 
 fn all_shared(config: &GuestConfig, view: &View, node: &crate::NodeName) -> bool {

@@ -81,6 +81,23 @@ async fn a_disk_grows_online_and_is_never_made_smaller() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_disk_moves_to_the_storage_it_is_declared_on_while_the_guest_runs() {
+    let (mut bench, owner, qemu) = settled().await;
+    let mut intent = machine("web", TEMPLATE);
+    intent.disks[0].storage = Some(pve::StorageId::new("local-lvm").unwrap());
+    bench.want(intent);
+    bench.run().await;
+    let progress = bench.progress(&owner);
+    assert_eq!(progress.outcome, Outcome::Settled, "{}", bench.stories());
+    assert_eq!(progress.facts.power, PowerFact::Running);
+    let config = qemu.config(ConfigView::Current).await.unwrap();
+    let disk = config.get("scsi0").unwrap();
+    assert!(disk.starts_with("local-lvm:vm-"), "{disk}");
+    let unused = config.iter().filter(|(key, _)| key.starts_with("unused"));
+    assert_eq!(unused.count(), 0, "nothing is left where it was");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_guest_switched_off_by_hand_is_seen_and_started_again() {
     let (mut bench, owner, qemu) = settled().await;
     qemu.stop(pve::api::guest::power::Stop::default())

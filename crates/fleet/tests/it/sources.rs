@@ -52,6 +52,65 @@ async fn a_template_on_another_nodes_disks_is_copied_there_and_the_copy_moved() 
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_copy_from_shared_storage_comes_to_rest_on_another_nodes_own() {
+    for mode in [CloneMode::Auto, CloneMode::Full] {
+        let mut bench = Bench::new();
+        bench.ready().await;
+        let before = bench.inventory().await;
+        let mut intent = machine("web", TEMPLATE);
+        intent.source = Source::Template {
+            from: TemplateRef::Vmid(pve::Vmid::new(9000).unwrap()),
+            mode,
+            snapshot: None,
+        };
+        intent.disks[0].storage = Some(StorageId::new("tank").unwrap());
+        intent.placement.nodes = vec![NodeName::new("pve3").unwrap()];
+        let owner = bench.want(intent);
+        bench.run().await;
+        let outcome = &bench.progress(&owner).outcome;
+        assert_eq!(outcome, &Outcome::Settled, "{}", bench.stories());
+        let disk = config_of(&bench, &owner).await;
+        let disk = disk.get("scsi0").unwrap();
+        assert!(disk.starts_with("tank:vm-"), "{mode:?}: {disk}");
+        assert!(disk.contains("size=40G"), "{mode:?}: {disk}");
+        bench.delete(&owner);
+        bench.run().await;
+        assert_eq!(bench.inventory().await.volumes, before.volumes, "{mode:?}");
+    }
+}
+
+/// The call that sets a disk's options names its volume: the copy's, never the template's.
+#[tokio::test(start_paused = true)]
+async fn options_of_a_copied_disk_are_written_to_the_copy() {
+    for mode in [CloneMode::Linked, CloneMode::Full] {
+        let mut bench = Bench::new();
+        bench.ready().await;
+        let mut intent = machine("web", TEMPLATE);
+        let from = TemplateRef::Vmid(pve::Vmid::new(9000).unwrap());
+        intent.source = Source::Template {
+            from,
+            mode,
+            snapshot: None,
+        };
+        intent.placement.nodes = vec![NodeName::new("pve2").unwrap()];
+        intent.disks[0].ssd = Some(true);
+        intent.disks[0].cache = Some("writeback".to_owned());
+        let owner = bench.want(intent);
+        bench.run().await;
+        let outcome = &bench.progress(&owner).outcome;
+        assert_eq!(outcome, &Outcome::Settled, "{}", bench.stories());
+        let vmid = bench.progress(&owner).facts.vmid.unwrap();
+        let config = config_of(&bench, &owner).await;
+        let disk = config.get("scsi0").unwrap();
+        assert!(disk.contains(&format!("vm-{vmid}-disk-0")), "{disk}");
+        assert!(
+            disk.contains("ssd=1") && disk.contains("cache=writeback"),
+            "{disk}"
+        );
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_installer_is_in_its_drive_and_in_the_boot_order_behind_the_disk() {
     let mut bench = Bench::new();
     bench.ready().await;

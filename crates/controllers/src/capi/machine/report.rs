@@ -146,7 +146,7 @@ fn doing(step: StepKind) -> &'static str {
     match step {
         StepKind::UploadSeed => "WaitingForBootstrapDataReconciliation",
         StepKind::Clone | StepKind::Create | StepKind::Restore => "Cloning",
-        StepKind::Resize => "WaitingForDiskReconciliation",
+        StepKind::Resize | StepKind::MoveDisk => "WaitingForDiskReconciliation",
         StepKind::Start => "WaitingForVMPowerUp",
         StepKind::Stop | StepKind::Shutdown | StepKind::Destroy => "Deleting",
         _ => "Configuring",

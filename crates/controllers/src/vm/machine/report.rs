@@ -300,6 +300,7 @@ pub(crate) fn doing(step: StepKind) -> &'static str {
         StepKind::Create => "Creating",
         StepKind::Restore => "Restoring",
         StepKind::Configure => "Configuring",
+        StepKind::MoveDisk => "MovingDisk",
         StepKind::Resize => "Resizing",
         StepKind::Start => "Starting",
         StepKind::Shutdown => "ShuttingDown",
