@@ -70,7 +70,7 @@ impl Reading {
                 ("template", count(rows().filter(|row| row.template).count())),
             ],
             kept: count(state.owners.len()),
-            flying: count(state.tasks.flying().len()),
+            flying: count(state.tasks.flying()),
             in_line: count(state.gate.waiting()),
             tasks: state.tasks.done(),
         }

@@ -1,9 +1,14 @@
 //! PVE tasks under way, and when to ask for them next.
 //!
-//! Tasks are asked for together: one list for the whole cluster, however many there are, and a single
-//! status when there is only one. How long a kind of step takes is learned, so the first question
-//! comes about when the answer will be there; a question that came too early is repeated after about as
-//! long again. A guest that takes its time to shut down so costs two or three questions, not one a second.
+//! A call that changes something has only begun it; its task's end is the truth, and PVE must be asked for it. Two things keep
+//! the questions few and yet early. How long a step takes is learned ([`habit`]), so that they are put where the end is
+//! likely. And they are put together: one or two tasks are asked for by name, more of them by one list for the whole cluster;
+//! of several tasks of one owner only the one that is expected last decides when, because the owner waits for all of them.
+//!
+//! The list is made by PVE's statistics daemon and may show an ended task as running for some seconds. Who should long have
+//! ended by what is known is therefore asked for by name now and then.
+
+mod habit;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -13,6 +18,7 @@ use std::{
 use pve::task::TaskEnd;
 use tokio::time::Instant;
 
+use self::habit::Habit;
 use crate::{Owner, Upid, record::StepKind};
 
 /// A task that has not ended as far as we know.
@@ -22,10 +28,14 @@ struct Flight {
     step: StepKind,
     since: Instant,
     due: Instant,
+    /// The ages at which it is to be asked for after that, the next one last.
+    questions: Vec<Duration>,
     /// We saw it begin, so its length can be learned from.
     from_start: bool,
-    /// It was asked for before it had ended.
-    early: bool,
+    /// The age at which it was last seen running.
+    running: Duration,
+    /// When it was last asked for by its name.
+    named: Option<Instant>,
 }
 
 /// How a task ended.
@@ -40,15 +50,37 @@ pub(crate) enum Standing {
     Ended(Box<Ended>),
 }
 
+/// What to ask PVE now.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Question {
+    /// For these tasks, by name.
+    Each(BTreeSet<Upid>),
+    /// For all by one list; and for these by name if the list says that they run.
+    All(BTreeSet<Upid>),
+}
+
 /// All tasks of one cluster.
 #[derive(Debug, Default)]
 pub(crate) struct Tasks {
     flying: BTreeMap<Upid, Flight>,
     ended: BTreeMap<Upid, (Ended, Instant)>,
-    usual: BTreeMap<StepKind, Duration>,
+    habits: BTreeMap<Subject, Learned>,
+    /// Grows with every lesson: whose last one is oldest is forgotten first.
+    lessons: u64,
     /// How many ended well or badly, and how long they took together.
     done: BTreeMap<(StepKind, bool), (u64, Duration)>,
     asked: Option<Instant>,
+    /// How long an answer takes: a question is asked that much before it shall be answered.
+    answer: Duration,
+}
+
+/// What a duration is learned of: a step in general, and what it is done to.
+type Subject = (StepKind, Option<String>);
+
+#[derive(Debug)]
+struct Learned {
+    habit: Habit,
+    last: u64,
 }
 
 const SHORTEST: Duration = Duration::from_millis(100);
@@ -57,26 +89,50 @@ const LONGEST: Duration = Duration::from_secs(10);
 const IMPATIENT: Duration = Duration::from_secs(2);
 /// Ends nobody came for are forgotten after this.
 const KEPT: Duration = Duration::from_hours(1);
+/// So many tasks are asked for by name; beyond, one list is cheaper.
+const FEW: usize = 2;
+/// A task that should have ended is asked for by name this often while lists show it running.
+const NAMED_EVERY: Duration = Duration::from_secs(3);
+/// After so many lessons what is known of a single template or guest is better than what is known of all.
+const TAUGHT: u32 = 3;
+/// What is known of so many single templates and guests is kept.
+const SUBJECTS: usize = 400;
+/// The part of a new measurement of the answer's time that is believed.
+const BELIEVED: u32 = 8;
 
 /// How long a step takes on a quiet host, until this cluster has taught better.
 fn first_guess(step: StepKind) -> Duration {
     Duration::from_millis(match step {
-        StepKind::UploadSeed | StepKind::RemoveSeed | StepKind::RemoveVolume => 150,
-        StepKind::Destroy | StepKind::Configure => 200,
-        StepKind::Clone
-        | StepKind::Create
-        | StepKind::Resize
+        StepKind::UploadSeed | StepKind::RemoveSeed | StepKind::RemoveVolume => 100,
+        StepKind::Destroy | StepKind::Configure => 120,
+        StepKind::Resize
         | StepKind::MakeTemplate
         | StepKind::Snapshot
         | StepKind::DeleteSnapshot
-        | StepKind::Rollback => 300,
-        StepKind::Start => 450,
-        StepKind::Stop => 1_250,
+        | StepKind::Rollback => 200,
+        StepKind::Clone | StepKind::Create => 250,
+        StepKind::Start => 350,
+        StepKind::Stop => 1_200,
         StepKind::Suspend | StepKind::Migrate | StepKind::MoveDisk => 2_000,
         // A guest's operating system decides; it is seldom done sooner.
         StepKind::Shutdown | StepKind::Reboot => 5_000,
         StepKind::Restore | StepKind::Backup | StepKind::Download => 3_000,
     })
+}
+
+/// What else than the step decides how long it takes, and comes again: the template that is copied, the guest that shuts down.
+fn subject(step: StepKind, upid: &Upid) -> Option<String> {
+    let own = matches!(
+        step,
+        StepKind::Clone
+            | StepKind::Shutdown
+            | StepKind::Reboot
+            | StepKind::Snapshot
+            | StepKind::Suspend
+            | StepKind::Backup
+            | StepKind::Migrate
+    );
+    own.then(|| format!("{} {}", upid.kind(), upid.id()))
 }
 
 impl Tasks {
@@ -92,24 +148,50 @@ impl Tasks {
         if self.flying.contains_key(upid) || self.ended.contains_key(upid) {
             return;
         }
-        let wait = if from_start {
-            self.usual
-                .get(&step)
-                .copied()
-                .unwrap_or_else(|| first_guess(step))
-                .clamp(SHORTEST, LONGEST)
-        } else {
-            Duration::ZERO
-        };
-        let flight = Flight {
+        let mut questions = Vec::new();
+        if from_start {
+            questions = self.habit(step, upid).questions().to_vec();
+            questions.reverse();
+        }
+        let mut flight = Flight {
             owner: owner.clone(),
             step,
             since: now,
-            due: now + wait,
+            due: now,
+            questions,
             from_start,
-            early: false,
+            running: Duration::ZERO,
+            named: None,
         };
+        if from_start {
+            flight.plan(now, self.answer);
+        }
         self.flying.insert(upid.clone(), flight);
+    }
+
+    /// Nobody waits for the end of this task alone: it is asked for when it has ended almost surely.
+    pub(crate) fn no_hurry(&mut self, upid: &Upid) {
+        let Some(flight) = self.flying.get(upid).filter(|flight| flight.from_start) else {
+            return;
+        };
+        let mut questions = self.habit(flight.step, upid).unhurried();
+        questions.reverse();
+        let answer = self.answer;
+        if let Some(flight) = self.flying.get_mut(upid) {
+            flight.questions = questions;
+            flight.plan(flight.since, answer);
+        }
+    }
+
+    /// What is believed of how long this will take.
+    fn habit(&self, step: StepKind, upid: &Upid) -> Habit {
+        let of = |subject: Option<String>| self.habits.get(&(step, subject)).map(|it| &it.habit);
+        subject(step, upid)
+            .and_then(|subject| of(Some(subject)))
+            .filter(|habit| habit.lessons() >= TAUGHT)
+            .or_else(|| of(None))
+            .cloned()
+            .unwrap_or_else(|| Habit::guess(first_guess(step)))
     }
 
     /// Where a task stands; `None` if it was never noted.
@@ -138,8 +220,13 @@ impl Tasks {
     }
 
     /// The tasks under way.
-    pub(crate) fn flying(&self) -> BTreeSet<Upid> {
+    pub(crate) fn names(&self) -> BTreeSet<Upid> {
         self.flying.keys().cloned().collect()
+    }
+
+    /// How many tasks are under way.
+    pub(crate) fn flying(&self) -> usize {
+        self.flying.len()
     }
 
     /// The tasks that ended so far: step, result, how many, and their seconds together.
@@ -155,27 +242,70 @@ impl Tasks {
 
     /// When to ask next, if at all.
     pub(crate) fn due(&self) -> Option<Instant> {
-        let first = self.flying.values().map(|flight| flight.due).min()?;
+        let first = self.owners_due().into_values().min()?;
         // The more are under way, the more one answer brings: the pace need not grow with them.
         let gap = Duration::from_millis(match self.flying.len() {
             0..=2 => 0,
-            3..=8 => 250,
-            9..=30 => 500,
-            _ => 1000,
+            3..=8 => 100,
+            9..=30 => 250,
+            _ => 500,
         });
         Some(self.asked.map_or(first, |asked| first.max(asked + gap)))
     }
 
-    /// A question was asked and these had not ended.
-    pub(crate) fn asked(&mut self, now: Instant) {
-        self.asked = Some(now);
-        for flight in self.flying.values_mut() {
-            if flight.due <= now {
-                let age = now - flight.since;
-                // Short steps are asked for again soon; who already took seconds will take seconds more.
-                let again = if age < IMPATIENT { age / 2 } else { age };
-                flight.due = now + again.clamp(SHORTEST, LONGEST);
-                flight.early = true;
+    /// An owner waits for all of its tasks: the last one decides.
+    fn owners_due(&self) -> BTreeMap<&Owner, Instant> {
+        let mut owners: BTreeMap<&Owner, Instant> = BTreeMap::new();
+        for flight in self.flying.values() {
+            let due = owners.entry(&flight.owner).or_insert(flight.due);
+            *due = (*due).max(flight.due);
+        }
+        owners
+    }
+
+    /// What to ask now.
+    pub(crate) fn question(&self, now: Instant) -> Question {
+        if self.flying.len() > FEW {
+            let overdue = self.flying.iter().filter(|(_, flight)| {
+                flight.questions.is_empty()
+                    && flight.due <= now
+                    && flight.named.is_none_or(|at| now - at >= NAMED_EVERY)
+            });
+            return Question::All(overdue.map(|(upid, _)| upid.clone()).take(FEW).collect());
+        }
+        let owners = self.owners_due();
+        let due = self
+            .flying
+            .iter()
+            .filter(|(_, flight)| owners.get(&flight.owner).is_some_and(|due| *due <= now));
+        Question::Each(due.map(|(upid, _)| upid.clone()).collect())
+    }
+
+    /// A question was asked and `running` had not ended when it was answered. Whoever is still under way is asked for again
+    /// later, answered or not.
+    pub(crate) fn asked(
+        &mut self,
+        question: &Question,
+        running: &BTreeSet<Upid>,
+        asked: Instant,
+        now: Instant,
+    ) {
+        self.asked = Some(asked);
+        let took = (now - asked).min(SHORTEST);
+        self.answer = (self.answer * (BELIEVED - 1) + took) / BELIEVED;
+        for (upid, flight) in &mut self.flying {
+            let (asked, named) = match question {
+                Question::Each(each) => (each.contains(upid), each.contains(upid)),
+                Question::All(named) => (true, named.contains(upid)),
+            };
+            if named {
+                flight.named = Some(now);
+            }
+            if running.contains(upid) {
+                flight.running = now - flight.since;
+            }
+            if asked && flight.due <= now {
+                flight.plan(now, self.answer);
             }
         }
     }
@@ -188,103 +318,65 @@ impl Tasks {
         now: Instant,
     ) -> Option<(Owner, StepKind)> {
         let flight = self.flying.remove(upid)?;
+        let took = now - flight.since;
         let done = self.done.entry((flight.step, ended.is_ok())).or_default();
-        *done = (done.0 + 1, done.1 + (now - flight.since));
+        *done = (done.0 + 1, done.1 + took);
         if flight.from_start && ended.is_ok() {
-            let took = now - flight.since;
-            let usual = self
-                .usual
-                .entry(flight.step)
-                .or_insert_with(|| first_guess(flight.step));
-            // Whoever was asked too early teaches to wait longer. An end that was there at the first question says
-            // only that there was no need to ask sooner: the guess creeps down until it is too early now and then.
-            *usual = if flight.early {
-                (*usual + took.max(*usual)) / 2
-            } else {
-                (*usual * 19 + took.min(*usual * 19 / 20)) / 20
-            };
+            self.learn(&(flight.step, None), flight.running, took);
+            if let Some(subject) = subject(flight.step, upid) {
+                self.learn(&(flight.step, Some(subject)), flight.running, took);
+            }
         }
         self.ended.retain(|_, (_, at)| now - *at < KEPT);
         self.ended.insert(upid.clone(), (ended, now));
         Some((flight.owner, flight.step))
     }
+
+    fn learn(&mut self, subject: &Subject, after: Duration, by: Duration) {
+        self.lessons += 1;
+        if !self.habits.contains_key(subject) {
+            let general = self.habits.get(&(subject.0, None));
+            let guess = || Habit::guess(first_guess(subject.0));
+            let habit = general.map_or_else(guess, |general| general.habit.begun_anew());
+            let last = self.lessons;
+            self.habits.insert(subject.clone(), Learned { habit, last });
+            self.forget_oldest_subject();
+        }
+        if let Some(learned) = self.habits.get_mut(subject) {
+            learned.habit.learn(after, by);
+            learned.last = self.lessons;
+        }
+    }
+
+    fn forget_oldest_subject(&mut self) {
+        let single = self.habits.iter().filter(|((_, of), _)| of.is_some());
+        if single.clone().count() > SUBJECTS
+            && let Some((oldest, _)) = single.min_by_key(|(_, learned)| learned.last)
+        {
+            let oldest = oldest.clone();
+            self.habits.remove(&oldest);
+        }
+    }
+}
+
+impl Flight {
+    /// Puts the next question.
+    fn plan(&mut self, now: Instant, answer: Duration) {
+        let earliest = now + answer;
+        while let Some(age) = self.questions.pop() {
+            let at = self.since + age;
+            // A question that would be answered right after this one tells nothing new.
+            if at > earliest {
+                self.due = (at - answer).max(now);
+                return;
+            }
+        }
+        let age = now - self.since;
+        // Short steps are asked for again soon; who already took seconds will take seconds more.
+        let again = if age < IMPATIENT { age / 2 } else { age };
+        self.due = now + again.clamp(SHORTEST, LONGEST);
+    }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn upid(n: u32) -> Upid {
-        format!("UPID:pve1:{n:08X}:00000001:65000000:qmstart:100:root@pam:")
-            .parse()
-            .unwrap()
-    }
-
-    fn owner() -> Owner {
-        Owner::new("o").unwrap()
-    }
-
-    #[test]
-    fn a_step_that_takes_longer_than_thought_is_asked_for_later_next_time() {
-        let start = Instant::now();
-        let mut tasks = Tasks::default();
-        tasks.note(&upid(1), &owner(), StepKind::Clone, start, true);
-        let first = tasks.due().unwrap();
-        tasks.asked(first);
-        tasks.end(&upid(1), Ok(TaskEnd::Ok), start + Duration::from_secs(2));
-        tasks.note(&upid(2), &owner(), StepKind::Clone, start, true);
-        assert!(tasks.due().unwrap() > first + Duration::from_millis(500));
-    }
-
-    #[test]
-    fn a_step_that_has_always_ended_by_then_is_asked_for_a_little_sooner() {
-        let start = Instant::now();
-        let mut tasks = Tasks::default();
-        tasks.note(&upid(1), &owner(), StepKind::Start, start, true);
-        let first = tasks.due().unwrap();
-        tasks.end(&upid(1), Ok(TaskEnd::Ok), first);
-        tasks.note(&upid(2), &owner(), StepKind::Start, start, true);
-        assert!(tasks.due().unwrap() < first);
-    }
-
-    #[test]
-    fn a_guest_that_shuts_down_slowly_is_not_asked_for_every_second() {
-        let start = Instant::now();
-        let mut tasks = Tasks::default();
-        tasks.note(&upid(1), &owner(), StepKind::Shutdown, start, true);
-        let mut questions = 0;
-        while tasks.due().unwrap() < start + Duration::from_mins(1) {
-            tasks.asked(tasks.due().unwrap());
-            questions += 1;
-        }
-        assert!(questions <= 7, "{questions} questions in a minute");
-    }
-
-    #[test]
-    fn an_end_is_kept_until_its_owner_has_seen_it() {
-        let now = Instant::now();
-        let mut tasks = Tasks::default();
-        tasks.note(&upid(1), &owner(), StepKind::Start, now, true);
-        assert!(matches!(tasks.standing(&upid(1)), Some(Standing::Flying)));
-        assert_eq!(
-            tasks.end(&upid(1), Ok(TaskEnd::Ok), now),
-            Some((owner(), StepKind::Start))
-        );
-        assert!(matches!(tasks.standing(&upid(1)), Some(Standing::Ended(_))));
-        assert_eq!(tasks.due(), None);
-        tasks.settle(&upid(1));
-        assert!(tasks.standing(&upid(1)).is_none());
-    }
-
-    #[test]
-    fn many_tasks_are_not_asked_for_more_often_than_once_a_second() {
-        let now = Instant::now();
-        let mut tasks = Tasks::default();
-        for n in 0..100 {
-            tasks.note(&upid(n), &owner(), StepKind::Start, now, true);
-        }
-        let first = tasks.due().unwrap();
-        tasks.asked(first);
-        assert!(tasks.due().unwrap() >= first + Duration::from_secs(1));
-    }
-}
+mod tests;

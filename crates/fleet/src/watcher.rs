@@ -5,7 +5,11 @@
 //! a request per second, and now and then one guest's configuration is read again, in turn, to find
 //! changes the list does not show.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
 
 use pve::{GuestKind, api::cluster::Resource, task::TaskEnd};
 use tokio::time::Instant;
@@ -15,13 +19,16 @@ use crate::{
     cluster::{Cluster, State},
     facts::{PowerFact, Space},
     gate::End,
-    tasks::Ended,
+    tasks::{Ended, Question},
     trouble,
     view::{GuestRow, NodeRow, StorageRow, View},
 };
 
 /// PVE gathers its numbers this often; asking more often brings nothing new.
 pub(crate) const RHYTHM: Duration = Duration::from_secs(10);
+
+/// After so long without a look nothing is known of who the guests are.
+const BLIND: Duration = Duration::from_mins(1);
 
 /// Watches until the cluster is disconnected.
 pub(crate) async fn watch(cluster: Arc<Cluster>) {
@@ -153,6 +160,15 @@ fn seen(cluster: &Cluster, view: View) {
         wake.extend(std::mem::take(&mut state.stranded));
     }
     let before = state.view.take();
+    if before
+        .as_ref()
+        .is_some_and(|before| view.asked - before.asked > BLIND)
+    {
+        // Whoever was not looked at for so long may be somebody else by now.
+        for memory in state.guests.values_mut() {
+            memory.verified = None;
+        }
+    }
     let online = |v: &View| {
         let online = v.nodes.iter().filter(|(_, node)| node.online);
         online.map(|(name, _)| name.clone()).collect::<Vec<_>>()
@@ -245,31 +261,17 @@ fn suspect(state: &mut State, owner: &Owner, old: Option<&GuestRow>, new: Option
 
 /// Asks how the tasks under way stand.
 async fn ask_for_tasks(cluster: &Arc<Cluster>) {
-    let flying = cluster.state().tasks.flying();
-    let mut ended: BTreeMap<Upid, Ended> = BTreeMap::new();
-    if flying.len() == 1 {
-        for upid in &flying {
-            status(cluster, upid, &mut ended).await;
-        }
-    } else if let Ok(list) = cluster.client.cluster().tasks().await {
-        let listed: BTreeMap<&Upid, _> = list.iter().map(|entry| (&entry.upid, entry)).collect();
-        for upid in &flying {
-            match listed.get(upid) {
-                Some(entry) if entry.is_running() => {}
-                Some(entry) => {
-                    let exit = entry.status.as_deref().unwrap_or("unexpected status");
-                    ended.insert(upid.clone(), TaskEnd::from_exit(exit));
-                }
-                // The list keeps few ended tasks of each node; older ones are asked for by name.
-                None => status(cluster, upid, &mut ended).await,
-            }
-        }
-    }
+    let asked = Instant::now();
+    let question = cluster.state().tasks.question(asked);
+    let answer = match &question {
+        Question::Each(each) => statuses(cluster, each).await,
+        Question::All(named) => list(cluster, named).await,
+    };
     let now = Instant::now();
     let mut wake = Vec::new();
     let mut state = cluster.state();
-    state.tasks.asked(now);
-    for (upid, end) in ended {
+    state.tasks.asked(&question, &answer.running, asked, now);
+    for (upid, end) in answer.ended {
         let verdict = match &end {
             Ok(_) => End::Well,
             Err(error) if trouble::congested(error) => End::Congested,
@@ -286,23 +288,63 @@ async fn ask_for_tasks(cluster: &Arc<Cluster>) {
     cluster.wake(&wake);
 }
 
-async fn status(cluster: &Cluster, upid: &Upid, ended: &mut BTreeMap<Upid, Ended>) {
-    match cluster.client.task_status(upid).await {
-        Ok(status) => {
-            if let Some(end) = status.end() {
-                ended.insert(upid.clone(), end);
+/// What is known of tasks after a question. Who is in neither was not answered for.
+#[derive(Default)]
+struct Answer {
+    ended: BTreeMap<Upid, Ended>,
+    running: BTreeSet<Upid>,
+}
+
+/// How all tasks stand by one list.
+async fn list(cluster: &Cluster, named: &BTreeSet<Upid>) -> Answer {
+    let Ok(list) = cluster.client.cluster().tasks().await else {
+        return Answer::default();
+    };
+    let listed: BTreeMap<&Upid, _> = list.iter().map(|entry| (&entry.upid, entry)).collect();
+    let mut answer = Answer::default();
+    let mut by_name = BTreeSet::new();
+    let flying = cluster.state().tasks.names();
+    for upid in flying {
+        match listed.get(&upid) {
+            Some(entry) if entry.is_running() => {
+                by_name.extend(named.get(&upid).cloned());
+                answer.running.insert(upid);
             }
+            Some(entry) => {
+                let exit = entry.status.as_deref().unwrap_or("unexpected status");
+                answer.ended.insert(upid, TaskEnd::from_exit(exit));
+            }
+            // The list keeps few ended tasks of each node; older ones are asked for by name.
+            None => by_name.extend([upid]),
         }
-        // The task is no longer known there: its owner must look at what it left.
-        Err(error) if error.is_not_found() => {
-            let text = format!("task {upid} is no longer known");
-            ended.insert(
-                upid.clone(),
-                Err(pve::Error::OutcomeUnknown { text, cause: None }),
-            );
-        }
-        Err(_) => {}
     }
+    let by_name = statuses(cluster, &by_name).await;
+    answer.ended.extend(by_name.ended);
+    answer.running.extend(by_name.running);
+    answer
+}
+
+/// How these tasks stand, asked for by name and side by side.
+async fn statuses(cluster: &Cluster, tasks: &BTreeSet<Upid>) -> Answer {
+    let asked = tasks.iter().map(|upid| cluster.client.task_status(upid));
+    let answers = futures::future::join_all(asked).await;
+    let mut answer = Answer::default();
+    for (upid, status) in tasks.iter().zip(answers) {
+        let end = match status {
+            Ok(status) => status.end(),
+            // The task is no longer known there: its owner must look at what it left.
+            Err(error) if error.is_not_found() => {
+                let text = format!("task {upid} is no longer known");
+                Some(Err(pve::Error::OutcomeUnknown { text, cause: None }))
+            }
+            Err(_) => continue,
+        };
+        match end {
+            Some(end) => drop(answer.ended.insert(upid.clone(), end)),
+            None => drop(answer.running.insert(upid.clone())),
+        }
+    }
+    answer
 }
 
 /// Reads a view out of PVE's rows.

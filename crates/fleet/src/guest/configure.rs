@@ -242,6 +242,13 @@ impl Pass<'_> {
             Ok(upid) => {
                 let task = self.cluster.started(&self.intent.owner, step, &upid);
                 self.record.in_flight.push(task);
+                let memory = self.memory(|memory| memory.clone());
+                // It counts as ready only when it answers, which takes far longer than its start; and what is being
+                // removed is waited for by nobody.
+                let answers = step == StepKind::Start && self.needs_answer(&memory);
+                if answers || self.record.stage == Stage::Removing {
+                    self.cluster.state().tasks.no_hurry(&upid);
+                }
                 Ok(Some(working(step, doing(step))))
             }
             Err(error) => {

@@ -235,8 +235,16 @@ impl Pass<'_> {
         };
         let (steps, after) = plan::plan(wanted, &known);
         self.compare_first_boot(&identity);
-        for step in steps {
-            if let Some(outcome) = self.step(view, &identity, node, power, step).await? {
+        let mut steps = steps.into_iter().peekable();
+        while let Some(step) = steps.next() {
+            // PVE lets whatever starts a guest wait for who holds it: growing a disk need not be waited for here.
+            let queues = matches!(
+                (&step, steps.peek()),
+                (Step::Grow { .. }, Some(Step::Start))
+            );
+            if let Some(outcome) = self.step(view, &identity, node, power, step).await?
+                && !queues
+            {
                 return Ok(outcome);
             }
         }
@@ -310,7 +318,7 @@ impl Pass<'_> {
     }
 
     /// Whether the guest itself must be heard before it counts as ready.
-    fn needs_answer(&self, memory: &crate::cluster::Memory) -> bool {
+    pub(super) fn needs_answer(&self, memory: &crate::cluster::Memory) -> bool {
         if self.intent.policy.readiness == Readiness::Running {
             return false;
         }
@@ -400,8 +408,13 @@ impl Pass<'_> {
         power: PowerFact,
         step: Step,
     ) -> Flow<Option<Outcome>> {
-        if !matches!(step, Step::AskGuest | Step::RemoveSeed) {
-            self.verify(identity).await?;
+        match step {
+            Step::AskGuest | Step::RemoveSeed => {}
+            // Nothing is lost if these meet a guest that took ours' place, which the view would have shown: who vanished,
+            // was renamed or was out of sight for a while is not believed any more.
+            Step::Start | Step::Shutdown(_) | Step::Pause | Step::Resume
+                if self.memory(|memory| memory.verified.is_some()) => {}
+            _ => self.verify(identity).await?,
         }
         let guest = self.handle(node, identity.vmid);
         match step {

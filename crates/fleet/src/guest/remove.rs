@@ -236,6 +236,8 @@ impl Pass<'_> {
                     .cluster
                     .started(&self.intent.owner, StepKind::Destroy, &upid);
                 self.record.in_flight.push(task);
+                // Nothing comes after it that would have to wait.
+                self.cluster.state().tasks.no_hurry(&upid);
                 Ok(working(StepKind::Destroy, doing(StepKind::Destroy)))
             }
             Err(error) => {

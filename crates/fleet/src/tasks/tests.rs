@@ -1,0 +1,186 @@
+use super::*;
+
+fn upid(n: u32) -> Upid {
+    format!("UPID:pve1:{n:08X}:00000001:65000000:qmstart:100:root@pam:")
+        .parse()
+        .unwrap()
+}
+
+fn owner() -> Owner {
+    owner_of(0)
+}
+
+fn owner_of(n: u32) -> Owner {
+    Owner::new(format!("o{n}")).unwrap()
+}
+
+/// Asks until the task has ended. Returns how late that was noticed, and after how many questions.
+fn follow(tasks: &mut Tasks, upid: &Upid, ends: Instant) -> (Duration, u32) {
+    let mut questions = 0;
+    loop {
+        let now = tasks.due().unwrap();
+        let question = tasks.question(now);
+        questions += 1;
+        if now >= ends {
+            tasks.end(upid, Ok(TaskEnd::Ok), now);
+            return (now - ends, questions);
+        }
+        let running = tasks.names();
+        tasks.asked(&question, &running, now, now);
+    }
+}
+
+#[test]
+fn a_step_that_takes_longer_than_thought_is_asked_for_later_next_time() {
+    let start = Instant::now();
+    let mut tasks = Tasks::default();
+    tasks.note(&upid(1), &owner(), StepKind::Clone, start, true);
+    let first = tasks.due().unwrap();
+    follow(&mut tasks, &upid(1), start + Duration::from_secs(2));
+    for n in 2..6 {
+        tasks.note(&upid(n), &owner(), StepKind::Clone, start, true);
+        follow(&mut tasks, &upid(n), start + Duration::from_secs(2));
+    }
+    tasks.note(&upid(9), &owner(), StepKind::Clone, start, true);
+    assert!(tasks.due().unwrap() > first + Duration::from_millis(500));
+}
+
+#[test]
+fn a_step_that_has_always_ended_by_then_is_asked_for_sooner() {
+    let start = Instant::now();
+    let mut tasks = Tasks::default();
+    tasks.note(&upid(1), &owner(), StepKind::Start, start, true);
+    let first = tasks.due().unwrap();
+    let quick = start + Duration::from_millis(100);
+    follow(&mut tasks, &upid(1), quick);
+    for n in 2..6 {
+        tasks.note(&upid(n), &owner(), StepKind::Start, start, true);
+        follow(&mut tasks, &upid(n), quick);
+    }
+    tasks.note(&upid(9), &owner(), StepKind::Start, start, true);
+    assert!(tasks.due().unwrap() < first);
+}
+
+#[test]
+fn a_guest_that_shuts_down_slowly_is_not_asked_for_every_second() {
+    let start = Instant::now();
+    let mut tasks = Tasks::default();
+    tasks.note(&upid(1), &owner(), StepKind::Shutdown, start, true);
+    let (_, questions) = follow(&mut tasks, &upid(1), start + Duration::from_mins(1));
+    assert!(questions <= 10, "{questions} questions in a minute");
+}
+
+#[test]
+fn a_guest_with_habits_of_its_own_is_asked_for_by_them() {
+    let start = Instant::now();
+    let mut tasks = Tasks::default();
+    let slow = |n: u32| {
+        format!("UPID:pve1:{n:08X}:00000001:65000000:qmshutdown:7:root@pam:")
+            .parse::<Upid>()
+            .unwrap()
+    };
+    for n in 0..9 {
+        tasks.note(&upid(n), &owner(), StepKind::Shutdown, start, true);
+        follow(&mut tasks, &upid(n), start + Duration::from_secs(2));
+        tasks.note(&slow(n), &owner(), StepKind::Shutdown, start, true);
+        follow(&mut tasks, &slow(n), start + Duration::from_secs(30));
+    }
+    tasks.asked = None;
+    tasks.note(&upid(10), &owner(), StepKind::Shutdown, start, true);
+    let quick = tasks.due().unwrap();
+    tasks.forget(&owner());
+    tasks.note(&slow(10), &owner(), StepKind::Shutdown, start, true);
+    let slow = tasks.due().unwrap();
+    assert!(
+        slow > quick + Duration::from_secs(10),
+        "{:?} and {:?}",
+        quick - start,
+        slow - start
+    );
+}
+
+#[test]
+fn what_is_known_of_single_guests_does_not_grow_without_end() {
+    let start = Instant::now();
+    let mut tasks = Tasks::default();
+    for n in 0..1000_u32 {
+        let text = format!("UPID:pve1:{n:08X}:00000001:65000000:qmshutdown:{n}:root@pam:");
+        let upid: Upid = text.parse().unwrap();
+        tasks.note(&upid, &owner(), StepKind::Shutdown, start, true);
+        tasks.end(&upid, Ok(TaskEnd::Ok), start + Duration::from_secs(5));
+    }
+    assert_eq!(tasks.habits.len(), SUBJECTS + 1);
+}
+
+#[test]
+fn an_end_is_kept_until_its_owner_has_seen_it() {
+    let now = Instant::now();
+    let mut tasks = Tasks::default();
+    tasks.note(&upid(1), &owner(), StepKind::Start, now, true);
+    assert!(matches!(tasks.standing(&upid(1)), Some(Standing::Flying)));
+    assert_eq!(
+        tasks.end(&upid(1), Ok(TaskEnd::Ok), now),
+        Some((owner(), StepKind::Start))
+    );
+    assert!(matches!(tasks.standing(&upid(1)), Some(Standing::Ended(_))));
+    assert_eq!(tasks.due(), None);
+    tasks.settle(&upid(1));
+    assert!(tasks.standing(&upid(1)).is_none());
+}
+
+#[test]
+fn of_several_tasks_of_one_owner_the_last_decides_when_to_ask_for_all() {
+    let now = Instant::now();
+    let mut tasks = Tasks::default();
+    tasks.note(&upid(1), &owner(), StepKind::Start, now, true);
+    let long = tasks.due().unwrap();
+    tasks.note(&upid(2), &owner(), StepKind::UploadSeed, now, true);
+    assert_eq!(tasks.due(), Some(long));
+    let both = Question::Each([upid(1), upid(2)].into());
+    assert_eq!(tasks.question(long), both);
+    tasks.note(&upid(3), &owner_of(1), StepKind::UploadSeed, now, true);
+    assert!(tasks.due().unwrap() < long, "another owner does not wait");
+}
+
+#[test]
+fn who_is_in_no_hurry_is_asked_for_later() {
+    let now = Instant::now();
+    let mut tasks = Tasks::default();
+    tasks.note(&upid(1), &owner(), StepKind::Start, now, true);
+    let soon = tasks.due().unwrap();
+    tasks.no_hurry(&upid(1));
+    assert!(tasks.due().unwrap() > soon);
+}
+
+#[test]
+fn many_tasks_are_asked_for_by_one_list_at_most_twice_a_second() {
+    let now = Instant::now();
+    let mut tasks = Tasks::default();
+    for n in 0..100 {
+        tasks.note(&upid(n), &owner_of(n), StepKind::Start, now, true);
+    }
+    let first = tasks.due().unwrap();
+    let question = tasks.question(first);
+    assert_eq!(question, Question::All(BTreeSet::new()));
+    tasks.asked(&question, &tasks.names(), first, first);
+    assert!(tasks.due().unwrap() >= first + Duration::from_millis(500));
+}
+
+#[test]
+fn who_should_long_have_ended_is_asked_for_by_name_though_a_list_shows_it_running() {
+    let now = Instant::now();
+    let mut tasks = Tasks::default();
+    for n in 0..3 {
+        tasks.note(&upid(n), &owner_of(n), StepKind::Start, now, true);
+    }
+    let mut named = 0;
+    while tasks.due().unwrap() < now + Duration::from_secs(10) {
+        let at = tasks.due().unwrap();
+        let question = tasks.question(at);
+        if let Question::All(names) = &question {
+            named += names.len();
+        }
+        tasks.asked(&question, &tasks.names(), at, at);
+    }
+    assert!((3..=9).contains(&named), "{named} questions by name");
+}
