@@ -16,7 +16,7 @@ use sha2::{Digest, Sha256};
 
 use crate::{
     cloudinit,
-    intent::{GuestIntent, Hugepages, InitMode, Source},
+    intent::{GuestIntent, Hugepages, InitMode, Options, Source},
     prop::Prop,
     record::Identity,
 };
@@ -55,6 +55,8 @@ pub(crate) enum Want {
     Exactly(Prop),
     /// It is this set of words.
     Words(BTreeSet<String>),
+    /// Words that must be among those that are there.
+    Among(BTreeSet<String>),
     /// It carries our mark; with a text, also this text.
     Description(Option<String>),
     /// There is a volume, made like this if it is missing, with these options.
@@ -98,6 +100,17 @@ impl Desired {
         if items.items().next().is_some() {
             self.keys.insert(key.to_owned(), Want::Items(items));
         }
+    }
+
+    fn tags(&mut self, options: &Options) {
+        let Some(tags) = &options.tags else { return };
+        let tags = tags.iter().map(|tag| tag.to_lowercase()).collect();
+        let wish = if options.keep_tags {
+            Want::Among(tags)
+        } else {
+            Want::Words(tags)
+        };
+        self.keys.insert("tags".to_owned(), wish);
     }
 
     /// A digest of everything wanted. Secrets go in only through the digest.
@@ -245,10 +258,7 @@ fn memory(want: &mut Desired, intent: &GuestIntent, context: Context<'_>) {
 
 fn options(want: &mut Desired, intent: &GuestIntent) {
     let options = &intent.options;
-    if let Some(tags) = &options.tags {
-        let tags = tags.iter().map(|tag| tag.to_lowercase()).collect();
-        want.keys.insert("tags".to_owned(), Want::Words(tags));
-    }
+    want.tags(options);
     want.flag("onboot", options.onboot);
     want.flag("protection", options.protection);
     if let Some(startup) = &options.startup {

@@ -131,6 +131,29 @@ fn set(changes: &mut Changes, key: &str, value: String, found: Option<&str>) {
     changes.set.insert(key.to_owned(), value);
 }
 
+fn words(found: Option<&str>) -> BTreeSet<String> {
+    found
+        .unwrap_or_default()
+        .split([',', ';', ' '])
+        .filter(|word| !word.is_empty())
+        .map(str::to_lowercase)
+        .collect()
+}
+
+fn exactly(changes: &mut Changes, key: &str, wanted: &BTreeSet<String>, found: Option<&str>) {
+    if &words(found) == wanted {
+        return;
+    }
+    let list: Vec<&str> = wanted.iter().map(String::as_str).collect();
+    if list.is_empty() {
+        drift(changes, key, None, found);
+        changes.delete.insert(key.to_owned());
+    } else {
+        let separator = if key == "tags" { ";" } else { "," };
+        set(changes, key, list.join(separator), found);
+    }
+}
+
 fn one(changes: &mut Changes, key: &str, wish: &Want, owner: &Owner, found: Option<&str>) {
     match wish {
         Want::Text(value) => {
@@ -138,23 +161,10 @@ fn one(changes: &mut Changes, key: &str, wish: &Want, owner: &Owner, found: Opti
                 set(changes, key, value.clone(), found);
             }
         }
-        Want::Words(words) => {
-            let there: BTreeSet<String> = found
-                .unwrap_or_default()
-                .split([',', ';', ' '])
-                .filter(|word| !word.is_empty())
-                .map(str::to_lowercase)
-                .collect();
-            if &there != words {
-                let list: Vec<&str> = words.iter().map(String::as_str).collect();
-                if list.is_empty() {
-                    drift(changes, key, None, found);
-                    changes.delete.insert(key.to_owned());
-                } else {
-                    let separator = if key == "tags" { ";" } else { "," };
-                    set(changes, key, list.join(separator), found);
-                }
-            }
+        Want::Words(words) => exactly(changes, key, words, found),
+        Want::Among(some) => {
+            let all = words(found).union(some).cloned().collect();
+            exactly(changes, key, &all, found);
         }
         Want::Description(text) => {
             let found_text = found.unwrap_or_default();

@@ -87,10 +87,7 @@ pub(crate) fn container(
         );
     }
     let options = &intent.options;
-    if let Some(tags) = &options.tags {
-        let tags = tags.iter().map(|tag| tag.to_lowercase()).collect();
-        want.keys.insert("tags".to_owned(), Want::Words(tags));
-    }
+    want.tags(options);
     want.flag("onboot", options.onboot);
     want.flag("protection", options.protection);
     if let Some(startup) = &options.startup {

@@ -46,6 +46,18 @@ fn spelling_defaults_and_order_are_no_difference() {
 }
 
 #[test]
+fn tags_that_others_gave_stay_where_they_may() {
+    let ours: BTreeSet<String> = ["a".to_owned(), "b".to_owned()].into();
+    let kept = desired(&[("tags", Want::Among(ours.clone()))]);
+    let have = config(&[("tags", "template;B")]);
+    assert_eq!(diff(&kept, &owner(), &have).set["tags"], "a;b;template");
+    let have = config(&[("tags", "a;b;template")]);
+    assert!(diff(&kept, &owner(), &have).is_empty());
+    let alone = desired(&[("tags", Want::Words(ours))]);
+    assert_eq!(diff(&alone, &owner(), &have).set["tags"], "a;b");
+}
+
+#[test]
 fn only_owned_items_of_a_disk_are_changed_and_its_volume_is_kept() {
     let options = Prop::parse("scsi0", "discard=on,ssd=1");
     let want = desired(&[(

@@ -11,6 +11,8 @@ pub struct Options {
     pub description: Option<String>,
     /// Tags.
     pub tags: Option<Vec<String>>,
+    /// Further tags stay: its template's, and those that others gave it.
+    pub keep_tags: bool,
     /// Pool.
     pub pool: Option<String>,
     /// Start with the host.

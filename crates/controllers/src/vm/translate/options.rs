@@ -24,6 +24,7 @@ pub(super) fn options(
     Options {
         description: spec.description.clone(),
         tags: (!tags.is_empty()).then_some(tags),
+        keep_tags: false,
         pool: spec.pool.clone().or(default_pool),
         onboot: spec.on_boot,
         startup: spec.startup.as_ref().map(startup),
