@@ -200,4 +200,8 @@ pub struct TemplateFacts {
     pub node: NodeName,
     /// Its tags.
     pub tags: Vec<String>,
+    /// Processors a copy of it has.
+    pub cpus: u32,
+    /// Memory a copy of it has.
+    pub memory: Size,
 }

@@ -41,6 +41,16 @@ pub(crate) struct GuestRow {
 }
 
 impl GuestRow {
+    /// How many processors it has.
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "a guest's processors are a small whole number"
+    )]
+    pub(crate) fn processors(&self) -> u32 {
+        self.cpus.clamp(0.0, 100_000.0).ceil() as u32
+    }
+
     /// Whether something an owner would want to hear of has changed since `before`.
     pub(crate) fn differs(&self, before: &GuestRow) -> bool {
         self.node != before.node
@@ -165,6 +175,8 @@ impl View {
                 name: row.name.clone(),
                 node: row.node.clone(),
                 tags: row.tags.clone(),
+                cpus: row.processors(),
+                memory: row.memory,
             })
             .collect();
         facts

@@ -7,7 +7,7 @@ use api::cluster_api::{
     WATCH_FILTER_LABEL,
 };
 use api::infrastructure::GROUP;
-use api::infrastructure::v1beta1::ProxmoxCluster;
+use api::infrastructure::v1beta1::{ProxmoxCluster, ProxmoxMachineTemplate};
 use kube::ResourceExt as _;
 use kube::runtime::reflector::ObjectRef;
 
@@ -33,6 +33,16 @@ pub(super) fn cluster_of(context: &Context, object: &ProxmoxCluster) -> Result<A
         ));
     };
     cluster(context, &namespace(object), &name)
+}
+
+/// The Cluster that a template's machines are made for; nothing for a template of a class.
+pub(super) fn cluster_of_template(
+    context: &Context,
+    object: &ProxmoxMachineTemplate,
+) -> Option<Arc<Cluster>> {
+    let owner = owner_name(object, "Cluster");
+    let name = owner.or_else(|| cluster_label(object).map(str::to_owned))?;
+    cluster(context, &namespace(object), &name).ok()
 }
 
 /// The Machine a ProxmoxMachine belongs to; Cluster API writes the reference.

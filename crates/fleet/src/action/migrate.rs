@@ -121,7 +121,7 @@ impl Act<'_> {
                     ..Placement::default()
                 };
                 let ask = Ask {
-                    cpus: whole(row.cpus),
+                    cpus: row.processors(),
                     memory: row.memory,
                     ignore: Some(intent.guest),
                     ..Ask::default()
@@ -149,13 +149,4 @@ impl Act<'_> {
         self.record.target = Some(target);
         Ok(Outcome::Persist)
     }
-}
-
-#[expect(
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "a guest's processors are a small whole number"
-)]
-fn whole(cpus: f64) -> u32 {
-    cpus.clamp(0.0, 100_000.0).ceil() as u32
 }

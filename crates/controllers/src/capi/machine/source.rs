@@ -1,6 +1,6 @@
 //! Which template a machine is cloned from.
 
-use api::infrastructure::v1beta1::{Instance, ProxmoxMachine, TemplateSelector};
+use api::infrastructure::v1beta1::{Instance, ProxmoxMachineSpec, TemplateSelector};
 use fleet::facts::TemplateFacts;
 use fleet::intent::{CloneMode, Source, TemplateRef};
 use fleet::{ClusterFacts, Vmid};
@@ -13,32 +13,56 @@ use super::super::Wait;
 /// A VMID means something on one Proxmox VE only, so the instance's own template goes before a machine's VMID; tags and names are
 /// meant for all of them, so there the machine goes first.
 pub(super) fn source(
-    object: &ProxmoxMachine,
+    spec: &ProxmoxMachineSpec,
     instance: Option<&Instance>,
     facts: &ClusterFacts,
 ) -> Result<Source, Wait> {
-    let spec = &object.spec;
-    let of_instance = instance.and_then(|instance| instance.template.as_ref());
-    let from = match (&spec.template_selector, &spec.template, of_instance) {
-        (Some(selector), _, _) => by_tags(selector, &facts.templates)?,
-        (None, Some(IntOrString::String(name)), _) => by_name(name)?,
-        (None, _, Some(template)) => match (&template.template_selector, template.template_id) {
-            (Some(selector), _) => by_tags(selector, &facts.templates)?,
-            (None, Some(id)) => by_vmid(id)?,
-            (None, None) => return Err(nothing()),
-        },
-        (None, Some(IntOrString::Int(id)), None) => by_vmid(*id)?,
-        (None, None, None) => return Err(nothing()),
-    };
     let mode = match spec.full {
         Some(false) => CloneMode::Linked,
         _ => CloneMode::Full,
     };
     Ok(Source::Template {
-        from,
+        from: template(spec, instance, facts)?,
         mode,
         snapshot: spec.snap_name.clone(),
     })
+}
+
+/// The templates that a machine on an instance may be made from, as they are now.
+pub(in crate::capi) fn templates<'a>(
+    spec: &ProxmoxMachineSpec,
+    instance: Option<&Instance>,
+    facts: &'a ClusterFacts,
+) -> Vec<&'a TemplateFacts> {
+    let Ok(from) = template(spec, instance, facts) else {
+        return Vec::new();
+    };
+    let fits = |template: &&TemplateFacts| match &from {
+        TemplateRef::Vmid(vmid) => template.vmid == *vmid,
+        TemplateRef::Name(name) => template.name == *name,
+        TemplateRef::AnyOf(vmids) => vmids.contains(&template.vmid),
+        TemplateRef::Tags(tags) => tags.iter().all(|tag| template.tags.contains(tag)),
+    };
+    facts.templates.iter().filter(fits).collect()
+}
+
+fn template(
+    spec: &ProxmoxMachineSpec,
+    instance: Option<&Instance>,
+    facts: &ClusterFacts,
+) -> Result<TemplateRef, Wait> {
+    let of_instance = instance.and_then(|instance| instance.template.as_ref());
+    match (&spec.template_selector, &spec.template, of_instance) {
+        (Some(selector), _, _) => by_tags(selector, &facts.templates),
+        (None, Some(IntOrString::String(name)), _) => by_name(name),
+        (None, _, Some(template)) => match (&template.template_selector, template.template_id) {
+            (Some(selector), _) => by_tags(selector, &facts.templates),
+            (None, Some(id)) => by_vmid(id),
+            (None, None) => Err(nothing()),
+        },
+        (None, Some(IntOrString::Int(id)), None) => by_vmid(*id),
+        (None, None, None) => Err(nothing()),
+    }
 }
 
 fn nothing() -> Wait {
@@ -108,7 +132,7 @@ fn by_tags(selector: &TemplateSelector, templates: &[TemplateFacts]) -> Result<T
 
 #[cfg(test)]
 mod tests {
-    use api::infrastructure::v1beta1::ProxmoxMachineSpec;
+    use fleet::Size;
 
     use super::*;
 
@@ -118,6 +142,8 @@ mod tests {
             name: name.into(),
             node: node.parse().unwrap(),
             tags: tags.iter().map(|tag| (*tag).to_owned()).collect(),
+            cpus: 2,
+            memory: Size::gib(4),
         }
     }
 
@@ -188,8 +214,10 @@ mod tests {
 
     #[test]
     fn an_instance_replaces_a_vmid_but_not_tags() {
-        let mut machine = ProxmoxMachine::new("m", ProxmoxMachineSpec::default());
-        machine.spec.template = Some(IntOrString::Int(100));
+        let mut machine = ProxmoxMachineSpec {
+            template: Some(IntOrString::Int(100)),
+            ..ProxmoxMachineSpec::default()
+        };
         let instance: Instance = serde_json::from_value(serde_json::json!({
             "name": "fra", "template": {"sourceNode": "pve1", "templateID": 1000},
         }))
@@ -201,7 +229,7 @@ mod tests {
         };
         let thousand = TemplateRef::Vmid(Vmid::new(1000).unwrap());
         assert_eq!(from(source(&machine, Some(&instance), &facts)), thousand);
-        machine.spec.template = Some(IntOrString::String("ubuntu".into()));
+        machine.template = Some(IntOrString::String("ubuntu".into()));
         assert_eq!(
             from(source(&machine, Some(&instance), &facts)),
             TemplateRef::Name("ubuntu".into())
