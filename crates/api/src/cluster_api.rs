@@ -1,14 +1,21 @@
 //! The kinds of Cluster API and its address management, as far as an infrastructure provider reads them.
 //!
-//! They belong to other projects, so there is no schema here: unknown fields are left alone and nothing of this is installed.
+//! They belong to other projects, so there is no schema here: unknown fields are left alone and nothing of this is installed
+//! where Cluster API is. Where its part is only played, [`stand_ins`] make an API server take the objects.
 
 #![expect(
     missing_docs,
     reason = "the fields are documented by the projects they belong to"
 )]
 
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
+    CustomResourceDefinition, CustomResourceDefinitionNames, CustomResourceDefinitionSpec,
+    CustomResourceDefinitionVersion, CustomResourceSubresourceStatus, CustomResourceSubresources,
+    CustomResourceValidation, JSONSchemaProps,
+};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
-use kube::CustomResource;
+use kube::api::ObjectMeta;
+use kube::{CustomResource, Resource};
 use serde::{Deserialize, Serialize};
 
 /// Label with the name of the Cluster an object belongs to.
@@ -161,4 +168,54 @@ pub struct InClusterIPPoolSpec {
     pub prefix: i32,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gateway: Option<String>,
+}
+
+/// Definitions of these kinds that take everything, for where nothing else of Cluster API is: simulations and measurements.
+pub fn stand_ins() -> Vec<CustomResourceDefinition> {
+    vec![
+        stand_in::<Cluster>(),
+        stand_in::<Machine>(),
+        stand_in::<IPAddressClaim>(),
+        stand_in::<IPAddress>(),
+        stand_in::<InClusterIPPool>(),
+    ]
+}
+
+fn stand_in<K: Resource<DynamicType = ()>>() -> CustomResourceDefinition {
+    let (group, kind, plural) = (K::group(&()), K::kind(&()), K::plural(&()));
+    CustomResourceDefinition {
+        metadata: ObjectMeta {
+            name: Some(format!("{plural}.{group}")),
+            ..ObjectMeta::default()
+        },
+        spec: CustomResourceDefinitionSpec {
+            group: group.into_owned(),
+            scope: "Namespaced".to_owned(),
+            names: CustomResourceDefinitionNames {
+                singular: Some(kind.to_lowercase()),
+                kind: kind.into_owned(),
+                plural: plural.into_owned(),
+                ..CustomResourceDefinitionNames::default()
+            },
+            versions: vec![CustomResourceDefinitionVersion {
+                name: K::version(&()).into_owned(),
+                served: true,
+                storage: true,
+                schema: Some(CustomResourceValidation {
+                    open_api_v3_schema: Some(JSONSchemaProps {
+                        type_: Some("object".to_owned()),
+                        x_kubernetes_preserve_unknown_fields: Some(true),
+                        ..JSONSchemaProps::default()
+                    }),
+                }),
+                subresources: Some(CustomResourceSubresources {
+                    status: Some(CustomResourceSubresourceStatus(serde_json::json!({}))),
+                    ..CustomResourceSubresources::default()
+                }),
+                ..CustomResourceDefinitionVersion::default()
+            }],
+            ..CustomResourceDefinitionSpec::default()
+        },
+        status: None,
+    }
 }

@@ -24,30 +24,6 @@ use crate::Bed;
 
 pub use lives::simulate_clusters;
 
-/// The kinds of others that the provider reads, without their schemas.
-const FOREIGN_KINDS: [(&str, &str, &str, &str); 5] = [
-    ("cluster.x-k8s.io", "v1beta2", "Cluster", "clusters"),
-    ("cluster.x-k8s.io", "v1beta2", "Machine", "machines"),
-    (
-        "ipam.cluster.x-k8s.io",
-        "v1beta2",
-        "IPAddressClaim",
-        "ipaddressclaims",
-    ),
-    (
-        "ipam.cluster.x-k8s.io",
-        "v1beta2",
-        "IPAddress",
-        "ipaddresses",
-    ),
-    (
-        "ipam.cluster.x-k8s.io",
-        "v1alpha2",
-        "InClusterIPPool",
-        "inclusterippools",
-    ),
-];
-
 /// A machine to be made, as a MachineDeployment or a control plane would have it.
 #[derive(Clone, Debug)]
 pub struct Wish {
@@ -137,23 +113,8 @@ impl Bed {
                 .await
                 .unwrap();
         };
-        for (group, version, kind, plural) in FOREIGN_KINDS {
-            define(json!({
-                "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
-                "metadata": {"name": format!("{plural}.{group}")},
-                "spec": {
-                    "group": group, "scope": "Namespaced",
-                    "names": {"kind": kind, "plural": plural, "singular": kind.to_lowercase()},
-                    "versions": [{
-                        "name": version, "served": true, "storage": true,
-                        "subresources": {"status": {}},
-                        "schema": {"openAPIV3Schema": {
-                            "type": "object", "x-kubernetes-preserve-unknown-fields": true,
-                        }},
-                    }],
-                },
-            }))
-            .await;
+        for crd in api::cluster_api::stand_ins() {
+            define(serde_json::to_value(crd).unwrap()).await;
         }
         for crd in api::infrastructure::crds(&WebhookClientConfig::default()) {
             let mut crd = serde_json::to_value(crd).unwrap();

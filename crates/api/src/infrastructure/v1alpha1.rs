@@ -74,6 +74,14 @@ pub(super) fn cluster_status() -> Schema {
         ("failureReason", string()),
         ("failureMessage", string()),
         ("conditions", conditions()),
+        (
+            "failureDomains",
+            map_of(object([
+                ("controlPlane", boolean()),
+                ("attributes", map_of(string())),
+            ]))
+            .says("Instances and node groups that machines may be spread over, by name."),
+        ),
     ])
 }
 

@@ -222,6 +222,26 @@ fn an_object_that_the_older_version_says_whole_carries_no_annotation() {
 }
 
 #[test]
+fn failure_domains_are_a_map_in_the_older_contract_and_a_list_in_the_newer() {
+    let list = json!([
+        {"name": "fra", "controlPlane": true, "attributes": {"type": "instance"}},
+        {"name": "txl", "controlPlane": true},
+    ]);
+    let hub = json!({
+        "apiVersion": format!("{GROUP}/v1beta1"), "kind": "ProxmoxCluster", "metadata": {"name": "x"},
+        "spec": {}, "status": {"failureDomains": list},
+    });
+    let old = convert(hub, "v1alpha1").unwrap();
+    let map = json!({
+        "fra": {"controlPlane": true, "attributes": {"type": "instance"}},
+        "txl": {"controlPlane": true},
+    });
+    assert_eq!(old["status"]["failureDomains"], map);
+    let back = convert(old, "v1beta1").unwrap();
+    assert_eq!(back["status"]["failureDomains"], list);
+}
+
+#[test]
 fn unknown_versions_and_kinds_are_refused() {
     let object = machine("v1alpha1", &json!({}));
     assert!(matches!(

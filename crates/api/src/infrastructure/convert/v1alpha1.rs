@@ -31,8 +31,9 @@ const CLUSTER_FIELDS: [&str; 10] = [
     "schedulerHints",
     "settings",
 ];
-const CLUSTER_STATUS_FIELDS: [&str; 6] = [
+const CLUSTER_STATUS_FIELDS: [&str; 7] = [
     "conditions",
+    "failureDomains",
     "failureMessage",
     "failureReason",
     "inClusterIpPoolRef",
@@ -224,11 +225,41 @@ fn routes_down(owner: &mut Map<String, Value>) {
 fn cluster_status_up(status: &mut Map<String, Value>) {
     contract_up(status);
     rename(status, "inClusterIpPoolRef", "inClusterIPPoolRef");
+    domains_up(status);
+}
+
+/// The older contract knows failure domains by their names, the newer one lists them.
+fn domains_up(status: &mut Map<String, Value>) {
+    if let Some(Value::Object(domains)) = status.remove("failureDomains") {
+        let named = domains.into_iter().filter_map(|(name, domain)| {
+            let Value::Object(mut domain) = domain else {
+                return None;
+            };
+            domain.insert("name".into(), json!(name));
+            Some(Value::Object(domain))
+        });
+        status.insert("failureDomains".into(), named.collect());
+    }
+}
+
+fn domains_down(status: &mut Map<String, Value>) {
+    if let Some(Value::Array(domains)) = status.remove("failureDomains") {
+        let named = domains.into_iter().filter_map(|domain| {
+            let Value::Object(mut domain) = domain else {
+                return None;
+            };
+            let name = domain.remove("name")?.as_str()?.to_owned();
+            Some((name, Value::Object(domain)))
+        });
+        let named: Map<_, _> = named.collect();
+        status.insert("failureDomains".into(), Value::Object(named));
+    }
 }
 
 fn cluster_status_down(status: &mut Map<String, Value>) {
     contract_down(status);
     rename(status, "inClusterIPPoolRef", "inClusterIpPoolRef");
+    domains_down(status);
     keep(status, &CLUSTER_STATUS_FIELDS);
     keep_of_locations(status, &["machine", "node"]);
 }

@@ -126,6 +126,11 @@ pub struct ProxmoxMachineSpec {
     /// Firewall of the guest.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub firewall: Option<Firewall>,
+    /// How long the guest may take to shut down when its machine is deleted, before it is switched off. It is switched off at once
+    /// when left out or 0: by then Cluster API has drained the node.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0, max = 3600))]
+    pub shutdown_timeout_seconds: Option<i32>,
 }
 
 /// A template, by its tags.

@@ -22,30 +22,6 @@ use super::player::Player;
 
 /// How many Proxmox VE clusters there are.
 const CLUSTERS: u64 = 2;
-/// Cluster API's kinds, as far as the provider reads them.
-const FOREIGN: [(&str, &str, &str, &str); 5] = [
-    ("cluster.x-k8s.io", "v1beta2", "Cluster", "clusters"),
-    ("cluster.x-k8s.io", "v1beta2", "Machine", "machines"),
-    (
-        "ipam.cluster.x-k8s.io",
-        "v1beta2",
-        "IPAddressClaim",
-        "ipaddressclaims",
-    ),
-    (
-        "ipam.cluster.x-k8s.io",
-        "v1beta2",
-        "IPAddress",
-        "ipaddresses",
-    ),
-    (
-        "ipam.cluster.x-k8s.io",
-        "v1alpha2",
-        "InClusterIPPool",
-        "inclusterippools",
-    ),
-];
-
 /// Everything that is measured.
 pub(super) struct World {
     /// The Kubernetes API, as a user sees it.
@@ -286,25 +262,10 @@ fn connector(clusters: &[Cluster]) -> Connector {
 /// Installs our kinds, in the version that is stored, and Cluster API's.
 async fn install(client: &Client) -> Result<()> {
     let api: Api<CustomResourceDefinition> = Api::all(client.clone());
-    let mut all: Vec<Value> = FOREIGN
-        .iter()
-        .map(|(group, version, kind, plural)| {
-            json!({
-                "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
-                "metadata": {"name": format!("{plural}.{group}")},
-                "spec": {
-                    "group": group, "scope": "Namespaced",
-                    "names": {"kind": kind, "plural": plural, "singular": kind.to_lowercase()},
-                    "versions": [{
-                        "name": version, "served": true, "storage": true, "subresources": {"status": {}},
-                        "schema": {"openAPIV3Schema": {
-                            "type": "object", "x-kubernetes-preserve-unknown-fields": true,
-                        }},
-                    }],
-                },
-            })
-        })
-        .collect();
+    let mut all = Vec::new();
+    for crd in api::cluster_api::stand_ins() {
+        all.push(serde_json::to_value(crd)?);
+    }
     for crd in api::installed_crds() {
         let mut crd = serde_json::to_value(crd)?;
         crd["spec"]["conversion"] = json!({"strategy": "None"});
