@@ -29,6 +29,7 @@ use crate::context::{Context, Error, namespace};
 use crate::kinds::Watches;
 
 pub(super) use intent::{gibibytes, memory};
+pub(super) use source::templates;
 
 /// How long a machine that is being worked on is left to the engine's call at most, and a step of it unsaid.
 const LULL: Duration = Duration::from_secs(10);
@@ -187,11 +188,11 @@ async fn bring(
         )
         .into());
     }
-    if machine.spec.bootstrap.data_secret_name.is_none() {
+    let known = record(&status);
+    if machine.spec.bootstrap.data_secret_name.is_none() && !known.booted {
         return Err(Wait::new("WaitingForBootstrapData", "there is no bootstrap data yet").into());
     }
     let used = super::cluster::used(context, &infrastructure).await?;
-    let known = record(&status);
     let chosen = choose(context, object, &machine, &infrastructure, &used, &known)?;
     let mut instances = infrastructure
         .spec
@@ -214,7 +215,8 @@ async fn bring(
     };
     context.hold_with(object, place).await?;
     let given = network::addresses(context, &subject).await?;
-    let secret = bootstrap::read(context, &subject).await?;
+    let told = known.booted || intent::adopted(&subject, &known)?.is_some();
+    let secret = bootstrap::read(context, &subject, told).await?;
     loop {
         let known = record(&status);
         let intent = intent::intent(&subject, chosen, &known, &given, &secret)?;

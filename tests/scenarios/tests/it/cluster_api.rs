@@ -3,6 +3,7 @@
 mod contract;
 mod costs;
 mod crashes;
+mod details;
 mod features;
 mod instances;
 mod life;

@@ -13,6 +13,8 @@ use crate::context::{Context, namespace};
 pub(super) struct Bootstrap {
     pub(super) data: Payload,
     pub(super) format: Format,
+    /// The data is no longer at hand, and the machine has read it.
+    pub(super) forgotten: bool,
 }
 
 /// The languages of bootstrap data.
@@ -26,8 +28,24 @@ pub(super) enum Format {
     Talos,
 }
 
+/// The bootstrap data, unless the machine has read it (`told`) and it is gone: keys that were used need not be kept.
+pub(super) async fn read(
+    context: &Context,
+    subject: &Subject<'_>,
+    told: bool,
+) -> Result<Bootstrap, Stop> {
+    match find(context, subject).await {
+        Err(Stop::Wait(_)) if told => Ok(Bootstrap {
+            data: Payload::new(Vec::new()),
+            format: Format::CloudConfig,
+            forgotten: true,
+        }),
+        found => found,
+    }
+}
+
 /// Reads the Secret the Machine names.
-pub(super) async fn read(context: &Context, subject: &Subject<'_>) -> Result<Bootstrap, Stop> {
+async fn find(context: &Context, subject: &Subject<'_>) -> Result<Bootstrap, Stop> {
     let wait = |message: String| Stop::from(Wait::new("WaitingForBootstrapData", message));
     let Some(name) = &subject.machine.spec.bootstrap.data_secret_name else {
         return Err(wait("there is no bootstrap data yet".to_owned()));
@@ -59,6 +77,7 @@ pub(super) async fn read(context: &Context, subject: &Subject<'_>) -> Result<Boo
     Ok(Bootstrap {
         data: Payload::new(data),
         format,
+        forgotten: false,
     })
 }
 

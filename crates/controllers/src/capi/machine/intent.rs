@@ -44,7 +44,7 @@ pub(super) fn intent(
     let adopt = adopted(subject, record)?;
     let source = match adopt {
         Some(_) => Source::Empty,
-        None => source::source(object, subject.instance, &used.facts)?,
+        None => source::source(spec, subject.instance, &used.facts)?,
     };
     let mut intent = GuestIntent::new(key, subject.place.clone(), object.name_any(), source);
     intent.adopt = adopt;
@@ -82,7 +82,7 @@ pub(super) fn intent(
 ///
 /// Status does not travel. An object that was moved to another API server, restored from a backup or made by another provider
 /// says who its guest is in the spec alone; making another guest for it would be a second one.
-fn adopted(subject: &Subject<'_>, record: &GuestRecord) -> Result<Option<Vmid>, Wait> {
+pub(super) fn adopted(subject: &Subject<'_>, record: &GuestRecord) -> Result<Option<Vmid>, Wait> {
     let recorded = record.identity.as_ref();
     if let Some(identity) = recorded {
         return Ok(identity.adopted.then_some(identity.vmid));
@@ -263,6 +263,8 @@ fn options(subject: &Subject<'_>, given: &[Given]) -> Options {
     Options {
         description: spec.description.clone(),
         tags: (!tags.is_empty()).then_some(tags),
+        // Those of its template come along with the clone, and people mark guests for their own ends.
+        keep_tags: true,
         pool,
         ha: spec.high_availability.as_ref().and_then(translate::ha),
         firewall: spec.firewall.as_ref().map(translate::firewall),
@@ -411,6 +413,7 @@ fn init(
             .map(|name| storage("spec.isoStorage", name))
             .transpose()?,
         keep: !joined,
+        forgotten: bootstrap.forgotten,
         ..Init::default()
     })
 }

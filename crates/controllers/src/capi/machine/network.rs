@@ -45,8 +45,8 @@ pub(super) fn devices(subject: &Subject<'_>) -> Vec<Device> {
             // Nobody has addresses to give but the network itself.
             devices[0].dhcp4 = Some(true);
         } else {
-            devices[0].default_ipv4 = Some(true);
-            devices[0].default_ipv6 = Some(true);
+            devices[0].default_ipv4 = pools.v4.map(|_| true);
+            devices[0].default_ipv6 = pools.v6.map(|_| true);
         }
     }
     let own = subject
@@ -85,6 +85,7 @@ pub(super) async fn addresses(
     let mut waiting = Vec::new();
     let mut asked = false;
     for device in devices(subject) {
+        has_pool(&device, &pools)?;
         let owner = subject.infrastructure.name_any();
         for need in address::needs(&object.name_any(), &owner, &device, &pools) {
             let reference = ObjectRef::new(&need.claim).within(&place);
@@ -124,6 +125,47 @@ pub(super) async fn addresses(
         format!("no address yet for {}", waiting.join(", ")),
     )
     .into())
+}
+
+/// An interface that asks for default addresses must have a pool to get one from: a guest without an address never joins.
+/// One family is enough where both are asked for, which older versions do for every machine.
+fn has_pool(device: &Device, pools: &Pools<'_>) -> Result<(), Wait> {
+    let wanted = [
+        (
+            device.default_ipv4,
+            pools.v4.is_some(),
+            "defaultIPv4",
+            "ipv4Config",
+            "dhcp4",
+        ),
+        (
+            device.default_ipv6,
+            pools.v6.is_some(),
+            "defaultIPv6",
+            "ipv6Config",
+            "dhcp6",
+        ),
+    ];
+    let mut wanted = wanted
+        .into_iter()
+        .filter(|(wanted, ..)| *wanted == Some(true))
+        .peekable();
+    let Some((_, _, flag, config, dhcp)) = wanted.peek().copied() else {
+        return Ok(());
+    };
+    if wanted.any(|(_, has, ..)| has) {
+        return Ok(());
+    }
+    let place = pools
+        .place
+        .map_or_else(String::new, |place| format!(" for {place:?}"));
+    Err(Wait::new(
+        "NetworkInvalid",
+        format!(
+            "{} has {flag}: true, but the ProxmoxCluster describes no {config}{place}: describe one there, or set {dhcp}: true and leave {flag} out",
+            device.name
+        ),
+    ))
 }
 
 /// Makes a claim; says whether it was not there already.
@@ -238,4 +280,33 @@ fn dns(subject: &Subject<'_>) -> Vec<String> {
         .find(|servers| !servers.is_empty())
         .cloned()
         .unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use api::infrastructure::v1beta1::IpConfig;
+
+    use super::*;
+
+    #[test]
+    fn a_default_address_needs_a_pool_of_a_family_that_is_asked_for() {
+        let config = IpConfig::default();
+        let pools = |v4: bool, v6: bool| Pools {
+            place: None,
+            v4: v4.then_some(&config),
+            v6: v6.then_some(&config),
+        };
+        let device = |v4: bool, v6: bool| Device {
+            name: "net0".into(),
+            default_ipv4: v4.then_some(true),
+            default_ipv6: v6.then_some(true),
+            ..Device::default()
+        };
+        assert!(has_pool(&device(true, true), &pools(true, false)).is_ok());
+        assert!(has_pool(&device(false, false), &pools(false, false)).is_ok());
+        let wait = has_pool(&device(true, false), &pools(false, true)).unwrap_err();
+        assert!(wait.message.contains("ipv4Config"), "{}", wait.message);
+        assert!(wait.message.contains("dhcp4: true"), "{}", wait.message);
+        assert!(has_pool(&device(true, true), &pools(false, false)).is_err());
+    }
 }

@@ -1,5 +1,7 @@
 //! The end of a machine.
 
+use std::time::Duration;
+
 use api::cluster_api::Cluster;
 use api::infrastructure::v1beta1::{ProxmoxMachine, ProxmoxMachineStatus};
 use api::vm::FleetRecord;
@@ -101,5 +103,9 @@ fn intent(
         intent.adopt = vmid.and_then(|id| Vmid::new(id).ok());
     }
     intent.proof = Some(super::intent::proof(object));
+    // The node has been drained: nothing on it is waited for unless somebody wants that.
+    let grace = object.spec.shutdown_timeout_seconds;
+    let grace = grace.and_then(|seconds| u64::try_from(seconds).ok());
+    intent.policy.shutdown_timeout = Duration::from_secs(grace.unwrap_or(0));
     Some(intent)
 }
