@@ -79,7 +79,7 @@ pub const ALL: &[Component] = &[
     component!("capi-core", "cluster-api", "sigs.k8s.io/cluster-api", "", true, CLUSTER_API, Some("config")),
     component!("capi-kubeadm-bootstrap", "cluster-api", "sigs.k8s.io/cluster-api", "/bootstrap/kubeadm", true, CLUSTER_API, Some("bootstrap/kubeadm/config")),
     component!("capi-kubeadm-control-plane", "cluster-api", "sigs.k8s.io/cluster-api", "/controlplane/kubeadm", true, CLUSTER_API, Some("controlplane/kubeadm/config")),
-    component!("clusterctl", "cluster-api", "sigs.k8s.io/cluster-api", "/cmd/clusterctl", false, CLUSTER_API),
+    component!("clusterctl", "cluster-api", "sigs.k8s.io/cluster-api", "/cmd/clusterctl", true, CLUSTER_API),
     component!("ipam-in-cluster", "ipam-in-cluster", "sigs.k8s.io/cluster-api-ipam-provider-in-cluster", "", true, Stamp::None, Some("config")),
     component!("capmox", "capmox", "github.com/ionos-cloud/cluster-api-provider-proxmox", "/cmd", true, Stamp::None, Some("config")),
 ];

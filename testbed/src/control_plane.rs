@@ -16,7 +16,7 @@ use crate::pki::{Authority, Identity};
 use crate::process::{self, Flags, Process, free_ports};
 
 /// How long a component may take to become ready. Two seconds are usual; a loaded machine needs more.
-const PATIENCE: Duration = Duration::from_secs(90);
+const PATIENCE: Duration = Duration::from_mins(4);
 
 /// A control plane did not come up.
 #[derive(Debug, thiserror::Error)]

@@ -21,7 +21,7 @@ use crate::control_plane::ControlPlane;
 use crate::process::{self, Flags, Process, free_ports};
 
 /// How long a manager may take to become ready on a loaded machine.
-const PATIENCE: Duration = Duration::from_mins(2);
+const PATIENCE: Duration = Duration::from_mins(4);
 
 /// A provider that can be run.
 #[derive(Debug, Clone, Copy)]
@@ -293,6 +293,8 @@ async fn install(
             }),
             _ => json!({"strategy": "None"}),
         };
+        // By it clusterctl knows what to move.
+        crd["metadata"]["labels"]["clusterctl.cluster.x-k8s.io"] = json!("");
         for (name, value) in provider.labels {
             crd["metadata"]["labels"][*name] = json!(value);
         }

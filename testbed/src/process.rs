@@ -10,6 +10,7 @@ use std::io::{BufRead as _, BufReader};
 use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Starts the program with its output in `$1`; `$2` is a directory to remove at the end, or empty.
 ///
@@ -170,14 +171,46 @@ impl Flags {
     }
 }
 
-/// Ports that are free now. All are held until all are known, so that they differ.
+/// Ports that are free now, and never given twice by this process.
+///
+/// They lie below those that the kernel hands out by itself: a port from there can be taken by anybody's outgoing connection
+/// between the moment it is chosen here and the moment a component listens on it.
 pub fn free_ports<const N: usize>() -> Result<[u16; N], std::io::Error> {
-    let held: Vec<TcpListener> = (0..N)
-        .map(|_| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)))
-        .collect::<Result<_, _>>()?;
     let mut ports = [0; N];
-    for (port, listener) in ports.iter_mut().zip(&held) {
-        *port = listener.local_addr()?.port();
+    for port in &mut ports {
+        *port = free_port()?;
     }
     Ok(ports)
+}
+
+fn free_port() -> Result<u16, std::io::Error> {
+    static GIVEN: AtomicU32 = AtomicU32::new(0);
+    // Several suites may run at once: each begins somewhere else.
+    let begin = std::process::id().wrapping_mul(997);
+    for _ in 0..PORTS {
+        let next = begin.wrapping_add(GIVEN.fetch_add(1, Ordering::Relaxed)) % PORTS;
+        let port = FIRST_PORT + u16::try_from(next).expect("there are fewer ports than that");
+        if TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok() {
+            return Ok(port);
+        }
+    }
+    Err(std::io::ErrorKind::AddrInUse.into())
+}
+
+const FIRST_PORT: u16 = 20_000;
+/// Up to where Linux begins to hand out ports by itself, 32768.
+const PORTS: u32 = 12_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_port_is_given_twice_or_taken_from_the_kernels_own() {
+        let first: [u16; 50] = free_ports().unwrap();
+        let second: [u16; 50] = free_ports().unwrap();
+        let all: std::collections::BTreeSet<u16> = first.iter().chain(&second).copied().collect();
+        assert_eq!(all.len(), 100);
+        assert!(all.iter().all(|port| (20_000..32_000).contains(port)));
+    }
 }
