@@ -32,10 +32,11 @@ const PROGRAMS: &[&str] = &[
     "capi-kubeadm-control-plane",
     "ipam-in-cluster",
     "capmox",
+    "clusterctl",
 ];
 
 /// How long anything may take on a machine that has much else to do; `CLUSTER_API_PATIENCE` says otherwise, in seconds.
-static PATIENCE: LazyLock<Duration> = LazyLock::new(|| {
+pub(crate) static PATIENCE: LazyLock<Duration> = LazyLock::new(|| {
     let said = std::env::var("CLUSTER_API_PATIENCE").ok();
     let said = said.and_then(|text| text.parse().ok());
     said.map_or(Duration::from_mins(4), Duration::from_secs)
@@ -68,14 +69,26 @@ pub fn shared(name: &str, case: impl AsyncFn(&Bed)) {
     };
     RUNTIME.block_on(async {
         let bed = SHARED
-            .get_or_init(async || {
-                let bed = Bed::start(&assets, &program).await;
-                bed.install_oxmox().await;
-                bed.start_operator().await;
-                bed
-            })
+            .get_or_init(|| Bed::start_with_oxmox(&assets, &program))
             .await;
         case(bed).await;
+    });
+}
+
+/// Runs a case on that management cluster and another one, both with our controllers on them.
+#[expect(
+    clippy::needless_pass_by_value,
+    reason = "a closure is written where it is passed"
+)]
+pub fn both(name: &str, case: impl AsyncFn(&Bed, &Bed)) {
+    let Some((assets, program)) = programs(name) else {
+        return;
+    };
+    RUNTIME.block_on(async {
+        let shared = SHARED.get_or_init(|| Bed::start_with_oxmox(&assets, &program));
+        let another = Bed::start_with_oxmox(&assets, &program);
+        let (shared, another) = tokio::join!(shared, another);
+        case(shared, &another).await;
     });
 }
 
@@ -92,20 +105,6 @@ pub fn alone(name: &str, case: impl AsyncFn(&Bed)) {
         let bed = Bed::start(&assets, &program).await;
         case(&bed).await;
     });
-}
-
-/// Asks again while a webhook cannot be asked: a busy API server learns late where it is served, and a busy machine
-/// serves it late.
-async fn patiently<T>(ask: impl AsyncFn() -> Result<T, kube::Error>) -> Result<T, kube::Error> {
-    let start = Instant::now();
-    loop {
-        match ask().await {
-            Err(kube::Error::Api(status)) if status.code == 500 && start.elapsed() < *PATIENCE => {
-                sleep(Duration::from_millis(250)).await;
-            }
-            other => return other,
-        }
-    }
 }
 
 /// The programs of others, and ours; nothing after saying what is missing.
@@ -157,13 +156,43 @@ impl Bed {
         }
     }
 
+    async fn start_with_oxmox(assets: &Assets, program: &std::path::Path) -> Self {
+        let bed = Self::start(assets, program).await;
+        bed.install_oxmox().await;
+        bed.start_operator().await;
+        bed
+    }
+
+    /// Moves everything of a namespace to another management cluster, as its administrator does.
+    ///
+    /// # Panics
+    /// When clusterctl does not succeed: with what it says.
+    pub async fn move_to(&self, another: &Self, namespace: &str) {
+        let program = self.assets.program("clusterctl").unwrap();
+        let moved = tokio::process::Command::new(program)
+            .arg("move")
+            .args(["--namespace", namespace, "-v", "2"])
+            .arg("--kubeconfig")
+            .arg(self.plane.kubeconfig())
+            .arg("--to-kubeconfig")
+            .arg(another.plane.kubeconfig())
+            .env("CLUSTERCTL_DISABLE_VERSIONCHECK", "true")
+            .env("XDG_CONFIG_HOME", self.plane.dir())
+            .output()
+            .await
+            .unwrap();
+        let said = String::from_utf8_lossy(&moved.stderr);
+        assert!(moved.status.success(), "{said}");
+    }
+
     /// Installs our definitions, over those of another provider if need be.
     pub async fn install_oxmox(&self) {
         let api: Api<CustomResourceDefinition> = Api::all(self.client.clone());
         let params = PatchParams::apply("oxmox").force();
         for crd in api::installed_crds() {
             let name = crd.metadata.name.clone().unwrap();
-            api.patch(&name, &params, &Patch::Apply(&crd))
+            let patch = Patch::Apply(&crd);
+            patiently(|| api.patch(&name, &params, &patch))
                 .await
                 .unwrap_or_else(|error| panic!("{name}: {error}"));
         }
@@ -345,33 +374,37 @@ impl Bed {
         };
         let name = object["metadata"]["name"].as_str().unwrap();
         let params = PatchParams::apply("user").force();
-        let applied = api.patch(name, &params, &Patch::Apply(object)).await?;
+        let patch = Patch::Apply(object);
+        let applied = patiently(|| api.patch(name, &params, &patch)).await?;
         Ok(serde_json::to_value(applied).unwrap())
     }
 
     /// Applies an object.
     pub async fn apply(&self, namespace: &str, object: &Value) -> Value {
-        let applied = patiently(async || self.try_apply(namespace, object).await).await;
+        let applied = self.try_apply(namespace, object).await;
         applied.unwrap_or_else(|error| panic!("{error}\n{object:#}"))
     }
 
     /// Changes an object.
     pub async fn patch(&self, namespace: &str, kind: Kind, name: &str, patch: &Value) {
         let (api, params) = (self.api(namespace, kind), PatchParams::default());
-        patiently(async || api.patch(name, &params, &Patch::Merge(patch)).await)
+        let patch = Patch::Merge(patch);
+        patiently(|| api.patch(name, &params, &patch))
             .await
             .unwrap_or_else(|error| panic!("{} {name}: {error}", kind.kind));
     }
 
     /// An object, if it is there.
     pub async fn get(&self, namespace: &str, kind: Kind, name: &str) -> Option<Value> {
-        let found = self.api(namespace, kind).get_opt(name).await.unwrap();
+        let api = self.api(namespace, kind);
+        let found = patiently(|| api.get_opt(name)).await.unwrap();
         found.map(|object| serde_json::to_value(object).unwrap())
     }
 
     /// All objects of a kind, by name.
     pub async fn list(&self, namespace: &str, kind: Kind) -> Vec<Value> {
-        let listed = self.api(namespace, kind).list(&ListParams::default()).await;
+        let (api, everything) = (self.api(namespace, kind), ListParams::default());
+        let listed = patiently(|| api.list(&everything)).await;
         let mut all: Vec<Value> = listed
             .unwrap_or_else(|error| panic!("{}: {error}", kind.kind))
             .into_iter()
@@ -383,11 +416,9 @@ impl Bed {
 
     /// Asks for the end of an object.
     pub async fn delete(&self, namespace: &str, kind: Kind, name: &str) {
-        let params = DeleteParams::default();
-        self.api(namespace, kind)
-            .delete(name, &params)
-            .await
-            .unwrap();
+        let (api, params) = (self.api(namespace, kind), DeleteParams::default());
+        let asked = patiently(|| api.delete(name, &params)).await;
+        asked.unwrap_or_else(|error| panic!("{} {name}: {error}", kind.kind));
     }
 
     /// Waits until `met` gives something.
@@ -496,6 +527,11 @@ impl Bed {
             cluster.is_none().then_some(())
         })
         .await;
+        self.end(plan);
+    }
+
+    /// Ends the API server that a guest of a cluster has started: the cluster is gone.
+    pub fn end(&self, plan: &Plan) {
         self.guests.end(&plan.endpoint());
     }
 
@@ -539,5 +575,32 @@ impl Bed {
         let mut journal = self.guests.journal();
         journal.retain(|line| line.starts_with(cluster));
         journal
+    }
+}
+
+/// Asks the API server until it answers for itself, which it does not while it waits for others: a webhook that is just
+/// starting or was just moved, a definition it has not read yet, more work than it can do.
+async fn patiently<T, F>(ask: impl Fn() -> F) -> Result<T, kube::Error>
+where
+    F: Future<Output = Result<T, kube::Error>>,
+{
+    let start = Instant::now();
+    loop {
+        match ask().await {
+            Err(error) if is_passing(&error) && start.elapsed() < *PATIENCE => {
+                sleep(Duration::from_millis(250)).await;
+            }
+            answer => return answer,
+        }
+    }
+}
+
+fn is_passing(error: &kube::Error) -> bool {
+    match error {
+        // What is not found has a reason; a path that is not served has none.
+        kube::Error::Api(status) if status.code == 404 => status.reason != "NotFound",
+        kube::Error::Api(status) => [409, 429].contains(&status.code) || status.code >= 500,
+        kube::Error::HyperError(_) | kube::Error::Service(_) => true,
+        _ => false,
     }
 }

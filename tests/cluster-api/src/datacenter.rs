@@ -10,6 +10,7 @@ use pve::{Client, Credentials, NodeName, Vmid};
 use pve_sim::{Clock, Cluster, Latency, Server, Simulator, Tls, WorldFile};
 use secrecy::ExposeSecret as _;
 use serde_json::{Value, json};
+use testbed::process::free_ports;
 
 /// A guest as Proxmox VE shows it.
 #[derive(Clone, Debug, PartialEq)]
@@ -68,8 +69,10 @@ impl Datacenter {
         let mut places = Vec::new();
         for name in names {
             let cluster = simulator.cluster(name).unwrap().clone();
-            let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-            let server = Server::start(cluster.endpoint(""), any, Some(tls.clone()))
+            // One that is still ours after an outage.
+            let [port] = free_ports().unwrap();
+            let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+            let server = Server::start(cluster.endpoint(""), address, Some(tls.clone()))
                 .await
                 .unwrap();
             let id = "root@pam!capi".parse().unwrap();
@@ -153,7 +156,11 @@ impl Datacenter {
             let node = root.node(&NodeName::new(name.as_str()).unwrap());
             for listed in node.qemu_list(false).await.unwrap() {
                 let vmid = listed.vmid.unwrap();
-                let config = node.qemu(vmid).config(ConfigView::Next).await.unwrap();
+                let config = match node.qemu(vmid).config(ConfigView::Next).await {
+                    // It went between the two questions.
+                    Err(error) if error.is_not_found() => continue,
+                    config => config.unwrap(),
+                };
                 if config.is_template() {
                     continue;
                 }

@@ -10,15 +10,33 @@ use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use pve_sim::{Boot, Cluster, Seed};
 use testbed::Assets;
 use testbed::process::Process;
+use tokio::time::{Instant, sleep};
 
+use crate::bed::PATIENCE;
 use kubelet::Kubelet;
 
 /// Why something inside a guest did not work; it ends up in the guest's journal.
 pub(crate) type Failure = Box<dyn std::error::Error + Send + Sync>;
+
+/// Tries until it works or takes too long, as kubeadm and the kubelet do: a new API server learns only by and by who may do
+/// what, and a busy one does not always answer.
+async fn again<T, F>(act: impl Fn() -> F) -> Result<T, Failure>
+where
+    F: Future<Output = Result<T, Failure>>,
+{
+    let start = Instant::now();
+    loop {
+        match act().await {
+            Err(_) if start.elapsed() < *PATIENCE => sleep(Duration::from_millis(500)).await,
+            result => return result,
+        }
+    }
+}
 
 /// What guests run on, and what they leave behind.
 pub(crate) struct Guests {

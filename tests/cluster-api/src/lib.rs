@@ -29,7 +29,7 @@ mod guest;
 mod objects;
 mod plan;
 
-pub use bed::{Bed, alone, shared};
+pub use bed::{Bed, alone, both, shared};
 pub use datacenter::{Datacenter, Guest};
 pub use objects::{Kind, condition, kinds};
 pub use plan::{Plan, VERSION};

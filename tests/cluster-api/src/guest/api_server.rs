@@ -13,11 +13,12 @@ use serde_json::{Value, json};
 use testbed::pki::{Authority, Identity};
 use testbed::process::Flags;
 use testbed::process::Process;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 use super::cloud_init::CloudInit;
 use super::kubeadm::ClusterConfiguration;
 use super::{Failure, Guests, kubelet};
+use crate::bed::PATIENCE;
 
 const PKI: &str = "/etc/kubernetes/pki";
 
@@ -84,7 +85,8 @@ pub(super) async fn start(
     let flags = flags(&dir, cluster)?;
     let program = guests.assets.program("kube-apiserver")?;
     let api_server = Process::start(&program, &flags.0, &dir, false)?;
-    for _ in 0..900 {
+    let start = Instant::now();
+    while start.elapsed() < *PATIENCE {
         if server.client.apiserver_version().await.is_ok() && server.is_ready().await {
             let controllers = controllers(guests, &dir, &server)?;
             guests.keep(&server.endpoint, vec![controllers, api_server]);

@@ -15,10 +15,11 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 use testbed::pki::Identity;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 use x509_parser::prelude::{FromDer as _, X509Certificate};
 
 use super::Failure;
+use crate::bed::PATIENCE;
 
 /// `discovery.bootstrapToken`.
 #[derive(Clone, Debug, Deserialize)]
@@ -80,7 +81,8 @@ impl Token {
             },
         }))?;
         let made = api.create(&PostParams::default(), &request).await?;
-        for _ in 0..600 {
+        let start = Instant::now();
+        while start.elapsed() < *PATIENCE {
             let seen = api.get(&made.name_any()).await?;
             if let Some(certificate) = seen.status.and_then(|status| status.certificate) {
                 return Ok(Identity {

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::cloud_init::CloudInit;
 use super::kubelet::Kubelet;
-use super::{Failure, Guests, api_server, join};
+use super::{Failure, Guests, again, api_server, join};
 
 /// `nodeRegistration` of both kinds of configuration.
 #[derive(Clone, Debug, Deserialize, Default)]
@@ -148,7 +148,7 @@ async fn init(
     let name = node_name(&init.node_registration, boot);
     let server = api_server::start(guests, &name, data, &cluster).await?;
     let configuration = serde_saphyr::to_string(&documents["ClusterConfiguration"])?;
-    server.prepare(&configuration).await?;
+    again(|| server.prepare(&configuration)).await?;
     // The first kubelet is introduced by the authority itself.
     let identity = server
         .authority
@@ -160,8 +160,8 @@ async fn init(
         identity,
         registration: init.node_registration,
     };
-    kubelet.register(boot).await?;
-    server.mark_control_plane(&name).await?;
+    again(|| kubelet.register(boot)).await?;
+    again(|| server.mark_control_plane(&name)).await?;
     Ok(kubelet)
 }
 
@@ -176,8 +176,8 @@ async fn join(
         .bootstrap_token
         .ok_or("the join configuration has no bootstrap token")?;
     let name = node_name(&join.node_registration, boot);
-    let authority = token.discover().await?;
-    let identity = token.introduce(&authority, &name).await?;
+    let authority = again(|| token.discover()).await?;
+    let identity = again(|| token.introduce(&authority, &name)).await?;
     let kubelet = Kubelet {
         name: name.clone(),
         endpoint: token.api_server_endpoint.clone(),
@@ -185,10 +185,10 @@ async fn join(
         identity,
         registration: join.node_registration,
     };
-    kubelet.register(boot).await?;
+    again(|| kubelet.register(boot)).await?;
     if join.control_plane.is_some() {
         let server = api_server::joined(data, &token.api_server_endpoint)?;
-        server.mark_control_plane(&name).await?;
+        again(|| server.mark_control_plane(&name)).await?;
     }
     Ok(kubelet)
 }

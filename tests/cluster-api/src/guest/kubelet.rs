@@ -16,8 +16,8 @@ use serde_json::{Value, json};
 use testbed::pki::Identity;
 use tokio::time::sleep;
 
-use super::Failure;
 use super::kubeadm::NodeRegistration;
+use super::{Failure, again};
 
 /// How often a kubelet renews its lease.
 const HEARTBEAT: Duration = Duration::from_secs(4);
@@ -59,19 +59,8 @@ impl Kubelet {
         client(&self.endpoint, &self.authority, &self.identity)
     }
 
-    /// Registers the Node, trying again for a while: a new API server learns only by and by who may do what.
+    /// Registers the Node.
     pub(super) async fn register(&self, boot: &Boot) -> Result<(), Failure> {
-        let mut tries = 0;
-        loop {
-            match self.try_register(boot).await {
-                Err(_) if tries < 60 => tries += 1,
-                result => return result,
-            }
-            sleep(Duration::from_millis(500)).await;
-        }
-    }
-
-    async fn try_register(&self, boot: &Boot) -> Result<(), Failure> {
         let client = self.client()?;
         let version = client.apiserver_version().await?.git_version;
         let node: Node = serde_json::from_value(self.node(boot, &version))?;
@@ -85,20 +74,9 @@ impl Kubelet {
 
     /// Renews the lease for as long as the guest is up.
     pub(super) async fn run(&self, boot: &Boot, up: impl Fn() -> bool) -> Result<(), Failure> {
-        let client = self.client()?;
-        let version = client.apiserver_version().await?.git_version;
-        let leases: Api<Lease> = Api::namespaced(client.clone(), "kube-node-lease");
-        let nodes: Api<Node> = Api::all(client);
+        let leases: Api<Lease> = Api::namespaced(self.client()?, "kube-node-lease");
         // After a reboot the Node is there already and must be told that all is well again.
-        let status = json!({"status": self.status(boot, &version)});
-        let manager = PatchParams::default();
-        match nodes
-            .patch_status(&self.name, &manager, &Patch::Merge(&status))
-            .await
-        {
-            Err(kube::Error::Api(status)) if status.code == 404 => {}
-            other => drop(other?),
-        }
+        again(|| self.report(boot)).await?;
         while up() {
             let lease = json!({
                 "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
@@ -114,6 +92,23 @@ impl Kubelet {
                 .patch(&self.name, &params, &Patch::Apply(&lease))
                 .await;
             sleep(HEARTBEAT).await;
+        }
+        Ok(())
+    }
+
+    /// Says how the node is, if it is registered.
+    async fn report(&self, boot: &Boot) -> Result<(), Failure> {
+        let client = self.client()?;
+        let version = client.apiserver_version().await?.git_version;
+        let status = json!({"status": self.status(boot, &version)});
+        let nodes: Api<Node> = Api::all(client);
+        let params = PatchParams::default();
+        match nodes
+            .patch_status(&self.name, &params, &Patch::Merge(&status))
+            .await
+        {
+            Err(kube::Error::Api(status)) if status.code == 404 => {}
+            other => drop(other?),
         }
         Ok(())
     }

@@ -7,4 +7,5 @@ mod changes;
 mod classes;
 mod documents;
 mod life;
+mod moving;
 mod trouble;
