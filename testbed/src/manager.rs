@@ -52,7 +52,8 @@ impl Provider {
         health_flag: "health-addr",
         diagnostics: true,
         webhooks: true,
-        flags: &["--feature-gates=ClusterTopology=true"],
+        // What it missed it sees the next time it looks at everything, which by default is after ten minutes.
+        flags: &["--feature-gates=ClusterTopology=true", "--sync-period=2m"],
     };
     /// The kubeadm bootstrap provider.
     pub const BOOTSTRAP: Self = Self {

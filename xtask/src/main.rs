@@ -58,9 +58,12 @@ enum Command {
         /// Whom: capmox.
         #[arg(value_parser = ["capmox"])]
         peer: String,
-        /// How many machines.
-        #[arg(long, default_value_t = 10)]
-        machines: usize,
+        /// How many machines at once; several are measured one after the other.
+        #[arg(long, default_values_t = [10, 100], value_delimiter = ',', value_name = "N")]
+        machines: Vec<usize>,
+        /// Where the figures are written, from cargo's target directory on, besides the table that is printed.
+        #[arg(long, default_value = "bench-peer.json", value_name = "FILE")]
+        json: std::path::PathBuf,
     },
     /// Builds the real Kubernetes components that the suites compare with.
     ///
@@ -92,21 +95,11 @@ fn main() -> Result<()> {
             command.extend(arguments.iter().map(String::as_str));
             cargo(&command)
         }
-        Command::BenchPeer { peer, machines } => {
-            testbed::build(&testbed::Args::default())?;
-            cargo(&["build", "--release", "--package", "oxmox"])?;
-            cargo(&[
-                "run",
-                "--release",
-                "--package",
-                "cluster-api",
-                "--bin",
-                "beside",
-                "--",
-                &peer,
-                &machines.to_string(),
-            ])
-        }
+        Command::BenchPeer {
+            peer,
+            machines,
+            json,
+        } => bench_peer(&peer, &machines, &run::target().join(json)),
         Command::Gen => generate::generate(),
         Command::Clusterctl(args) => clusterctl::write(&args),
         Command::Testbed(args) => {
@@ -115,6 +108,30 @@ fn main() -> Result<()> {
             Ok(())
         }
     }
+}
+
+/// Lets a peer and us do the same work, one after the other.
+fn bench_peer(peer: &str, machines: &[usize], json: &std::path::Path) -> Result<()> {
+    testbed::build(&testbed::Args::default())?;
+    // Both in one build, or what they share would be built twice with different features; so what was built is run itself.
+    cargo(&[
+        "build",
+        "--release",
+        "--package",
+        "oxmox",
+        "--package",
+        "cluster-api",
+        "--bins",
+    ])?;
+    let machines: Vec<String> = machines.iter().map(ToString::to_string).collect();
+    let mut beside = std::process::Command::new(run::target().join("release/beside"));
+    beside.args([peer, &machines.join(",")]).arg(json);
+    // A peer that takes an hour is a figure too.
+    beside.env("CLUSTER_API_PATIENCE", "3600");
+    run::run(
+        &mut beside,
+        &format!("beside {peer} {}", machines.join(",")),
+    )
 }
 
 /// Builds what the suites need. Without it they skip themselves, which only CI takes as a failure.

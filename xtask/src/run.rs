@@ -22,6 +22,12 @@ pub(crate) fn cargo(args: &[&str]) -> Result<()> {
     )
 }
 
+/// Where cargo puts what it builds.
+pub(crate) fn target() -> PathBuf {
+    let said = std::env::var_os("CARGO_TARGET_DIR").map(PathBuf::from);
+    root().join(said.unwrap_or_else(|| "target".into()))
+}
+
 /// Runs all tests.
 ///
 /// The suites against real servers mostly wait for them, so more tests run at once than there are cores.
@@ -39,7 +45,8 @@ pub(crate) fn cargo_test(args: &[&str]) -> Result<()> {
     )
 }
 
-fn run(command: &mut Command, shown: &str) -> Result<()> {
+/// Runs a program at the root.
+pub(crate) fn run(command: &mut Command, shown: &str) -> Result<()> {
     anstream::eprintln!("+ {shown}");
     let status = command
         .current_dir(root())
