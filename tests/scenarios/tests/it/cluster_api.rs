@@ -5,6 +5,7 @@ mod costs;
 mod crashes;
 mod details;
 mod features;
+mod first_boot;
 mod instances;
 mod life;
 
