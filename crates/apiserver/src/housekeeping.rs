@@ -16,7 +16,7 @@ use tokio::time;
 
 use self::garbage::Graph;
 use crate::{
-    api::{Api, context::Context},
+    api::{Api, CRDS, context::Context},
     store::Entry,
 };
 
@@ -31,6 +31,9 @@ pub(crate) struct Housekeeper {
     graph: Graph,
     /// Claims and volumes that are deleted and may be in use: storage and key.
     leaving: BTreeSet<(String, String)>,
+    /// The keys of definitions that are deleted and may have objects left. Definitions are large: reading all of them
+    /// after every change would cost more than the change.
+    departing: BTreeSet<String>,
     /// The revision up to which the history is known.
     seen: u64,
 }
@@ -44,6 +47,7 @@ impl Housekeeper {
             context: Context::internal("system:kube-controller-manager", "kube-controller-manager"),
             graph: Graph::default(),
             leaving: BTreeSet::new(),
+            departing: BTreeSet::new(),
             seen: 0,
             api,
         };
@@ -114,6 +118,9 @@ impl Housekeeper {
         {
             self.leaving
                 .insert((storage.to_owned(), entry.key.to_string()));
+        }
+        if storage == CRDS && crate::object::is_deleting(&entry.value()) {
+            self.departing.insert(entry.key.to_string());
         }
     }
 

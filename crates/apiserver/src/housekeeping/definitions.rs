@@ -12,14 +12,11 @@ use crate::{
 impl Housekeeper {
     /// Deletes the objects of definitions on their way out; true when something must be tried again.
     pub(super) async fn empty_definitions(&mut self) -> bool {
-        let Ok(snapshot) = self.api.store.list(CRDS, "", None) else {
-            return false;
-        };
         let mut failed = false;
-        for entry in snapshot.entries {
-            let mark = b"\"deletionTimestamp\"";
-            if entry.bytes.windows(mark.len()).any(|w| w == mark) {
-                failed |= !self.empty_definition(&entry.value()).await;
+        for key in self.departing.clone() {
+            match self.api.store.get(CRDS, &key) {
+                Some(entry) => failed |= !self.empty_definition(&entry.value()).await,
+                None => drop(self.departing.remove(&key)),
             }
         }
         failed
