@@ -12,7 +12,6 @@ use kube::{
     Api, Client, Resource, ResourceExt as _,
     api::{Patch, PatchParams},
     core::NamespaceResourceScope,
-    runtime::controller::Action,
 };
 use serde_json::json;
 
@@ -22,6 +21,7 @@ use crate::{
     hub::Kind,
     kinds::{Queues, Stores},
     status::Statuses,
+    work::Action,
 };
 
 /// The finalizer that keeps an object until what it stands for is gone from PVE.

@@ -3,14 +3,14 @@
 //! Each kind is watched once. The watch keeps a store that every reconciler reads from, and tells
 //! subscribers about each object that changed; a subscriber turns that into requests on some
 //! controller's queue. Queues are unbounded, because a lost request is a stuck object; they hold
-//! references only, and the scheduler behind them folds repeated ones.
+//! references only, and what empties them ([`crate::work`]) folds repeated ones.
 
 use std::{
     collections::BTreeMap,
     fmt::Debug,
     hash::{DefaultHasher, Hash as _, Hasher as _},
-    ops::Deref,
     sync::{Arc, Mutex},
+    time::Duration,
 };
 
 use futures::{Stream, StreamExt as _, future::BoxFuture};
@@ -19,16 +19,19 @@ use kube::{
     core::NamespaceResourceScope,
     runtime::{
         WatchStreamExt as _,
-        reflector::{self, ObjectRef, Store},
+        reflector::ObjectRef,
+        utils::Backoff,
         watcher::{self, Event},
     },
 };
 use serde::de::DeserializeOwned;
-use tokio::sync::{
-    mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel},
-    watch,
+use tokio::{
+    sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel},
+    time::Instant,
 };
 use tokio_stream::wrappers::UnboundedReceiverStream;
+
+use crate::known::{Known, Notes};
 
 /// Bounds every watched kind satisfies.
 pub(crate) trait Kind:
@@ -43,56 +46,25 @@ impl<K> Kind for K where
 
 type Subscriber<K> = Box<dyn Fn(&K) + Send + Sync>;
 
-/// What the watch of one kind knows. Reads like the store it holds.
-pub(crate) struct Known<K: Kind> {
-    store: Store<K>,
-    seen: watch::Receiver<bool>,
-}
-
-impl<K: Kind> Known<K> {
-    /// Waits until everything there is has been seen once, or the API server is known not to serve the kind.
-    ///
-    /// Not the store's own way of waiting: it wakes only the last of several who wait, and here all controllers do.
-    pub(crate) async fn ready(&self) {
-        // Fails only when the watch is gone, and then nothing is looked at anyway.
-        let _ = self.seen.clone().wait_for(|seen| *seen).await;
-    }
-}
-
-impl<K: Kind> Deref for Known<K> {
-    type Target = Store<K>;
-    fn deref(&self) -> &Store<K> {
-        &self.store
-    }
-}
-
 /// The watch of one kind.
 pub(crate) struct Watch<K: Kind> {
-    store: Store<K>,
-    seen: watch::Sender<bool>,
-    writer: reflector::store::Writer<K>,
+    notes: Notes<K>,
     subscribers: Vec<Subscriber<K>>,
 }
 
 impl<K: Kind> Watch<K> {
     pub(crate) fn new() -> Self {
-        let (store, writer) = reflector::store();
         Self {
-            store,
-            seen: watch::Sender::new(false),
-            writer,
+            notes: Notes::new(),
             subscribers: Vec::new(),
         }
     }
 
     pub(crate) fn known(&self) -> Known<K> {
-        Known {
-            store: self.store.clone(),
-            seen: self.seen.subscribe(),
-        }
+        self.notes.known()
     }
 
-    /// Calls `tell` with every object that appears, changes or goes.
+    /// Calls `tell` with every object that appears, changes or goes, once the store shows it so.
     pub(crate) fn subscribe(&mut self, tell: impl Fn(&K) + Send + Sync + 'static) {
         self.subscribers.push(Box::new(tell));
     }
@@ -100,31 +72,26 @@ impl<K: Kind> Watch<K> {
     /// Watches until dropped.
     pub(crate) fn run(self, api: Api<K>) -> BoxFuture<'static, ()> {
         let Self {
-            store: _,
-            seen,
-            writer,
+            mut notes,
             subscribers,
         } = self;
         Box::pin(async move {
-            let events = watcher::watcher(api, watcher::Config::default())
-                .default_backoff()
-                .reflect(writer);
+            let events =
+                watcher::watcher(api, watcher::Config::default()).backoff(Pause::of::<K>());
             let mut events = std::pin::pin!(events);
             while let Some(event) = events.next().await {
                 match event {
-                    Ok(Event::Apply(object) | Event::InitApply(object) | Event::Delete(object)) => {
-                        for tell in &subscribers {
-                            tell(&object);
+                    Ok(event) => {
+                        for object in notes.take(event) {
+                            for tell in &subscribers {
+                                tell(&object);
+                            }
                         }
-                    }
-                    Ok(Event::Init) => {}
-                    Ok(Event::InitDone) => {
-                        seen.send_replace(true);
                     }
                     Err(error) => {
                         // A kind of another project may be installed later; until then there is none of it.
                         if is_not_served(&error) {
-                            seen.send_replace(true);
+                            notes.is_seen();
                         }
                         tracing::debug!(kind = %K::kind(&()), %error, "watch interrupted");
                     }
@@ -132,6 +99,57 @@ impl<K: Kind> Watch<K> {
             }
         })
     }
+}
+
+/// How long a watch that broke off waits: longer each time, and every kind a little differently, so that they do not all
+/// come back in the same moment.
+#[derive(Debug)]
+struct Pause {
+    spread: u32,
+    failures: u32,
+    last: Option<Instant>,
+}
+
+impl Pause {
+    const SHORTEST: Duration = Duration::from_millis(800);
+    const LONGEST: Duration = Duration::from_secs(30);
+    /// A watch that did not fail for so long is well again.
+    const WELL: Duration = Duration::from_mins(2);
+
+    fn of<K: Kind>() -> Self {
+        let mut hasher = DefaultHasher::new();
+        K::kind(&()).hash(&mut hasher);
+        let spread = u32::try_from(hasher.finish() % 1_000).unwrap_or_default();
+        Self {
+            spread,
+            failures: 0,
+            last: None,
+        }
+    }
+}
+
+impl Iterator for Pause {
+    type Item = Duration;
+
+    fn next(&mut self) -> Option<Duration> {
+        let now = Instant::now();
+        if self
+            .last
+            .replace(now)
+            .is_some_and(|last| now - last > Self::WELL)
+        {
+            self.failures = 0;
+        }
+        let pause = (Self::SHORTEST * (1 << self.failures.min(6))).min(Self::LONGEST);
+        self.failures = self.failures.saturating_add(1);
+        Some(pause + pause * self.spread / 1_000)
+    }
+}
+
+impl Backoff for Pause {
+    /// Called with everything but an error. That something came is no proof that the watch is well: before each list comes
+    /// the news that there will be one, even of a kind that is not served. Only time tells.
+    fn reset(&mut self) {}
 }
 
 fn is_not_served(error: &watcher::Error) -> bool {
@@ -152,7 +170,7 @@ where
 {
     let api: Api<K> = in_namespace(client, namespace);
     Box::pin(async move {
-        let events = watcher::watcher(api, watcher::Config::default()).default_backoff();
+        let events = watcher::watcher(api, watcher::Config::default()).backoff(Pause::of::<K>());
         let mut events = std::pin::pin!(events);
         while let Some(event) = events.next().await {
             if let Ok(Event::Apply(object) | Event::Delete(object)) = event {
@@ -256,7 +274,7 @@ impl SpecChanges {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
+    use std::sync::atomic::{AtomicU32, Ordering};
 
     use api::cluster_api::{Cluster, ClusterSpec};
     use futures::FutureExt as _;
@@ -291,6 +309,28 @@ mod tests {
             () = running => panic!("the watch ended"),
             told = tokio::time::timeout(limit, all) => assert!(told.is_ok(), "some still wait"),
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_kind_that_is_not_served_is_asked_for_more_and_more_seldom() {
+        let asked = Arc::new(AtomicU32::new(0));
+        let counted = asked.clone();
+        let service = tower::service_fn(move |_: http::Request<Body>| {
+            counted.fetch_add(1, Ordering::SeqCst);
+            async {
+                let status = r#"{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"NotFound","code":404}"#;
+                let answer = http::Response::builder().status(404);
+                answer.body(Body::from(status.as_bytes().to_vec()))
+            }
+        });
+        let watch = Watch::<Cluster>::new();
+        let known = watch.known();
+        let running = watch.run(Api::all(Client::new(service, "default")));
+        let hour = tokio::time::timeout(Duration::from_hours(1), running);
+        assert!(hour.await.is_err(), "the watch goes on");
+        known.ready().await;
+        let asked = asked.load(Ordering::SeqCst);
+        assert!((50..130).contains(&asked), "{asked} times in an hour");
     }
 
     #[test]

@@ -12,7 +12,8 @@ use kube::{Client, Resource as _, runtime::reflector::ObjectRef};
 
 use crate::{
     context::owned_by,
-    hub::{Known, Queue, Requests, SpecChanges, Watch, in_namespace},
+    hub::{Queue, Requests, SpecChanges, Watch, in_namespace},
+    known::Known,
 };
 
 macro_rules! kinds {

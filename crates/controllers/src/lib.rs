@@ -19,12 +19,14 @@ mod cron;
 mod events;
 mod hub;
 mod kinds;
+mod known;
 mod lease;
 mod metrics;
 mod removal;
 mod run;
 mod status;
 mod vm;
+mod work;
 
 pub use capi::GlobalCredentials;
 pub use clock::Clock;

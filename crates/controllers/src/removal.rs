@@ -9,13 +9,13 @@ use fleet::{GuestIntent, GuestProgress, GuestRecord, Outcome};
 use kube::{
     Resource,
     core::{NamespaceResourceScope, object::HasStatus},
-    runtime::controller::Action,
 };
 use serde::{Serialize, de::DeserializeOwned};
 
 use crate::{
     context::{Context, Error},
     hub::Kind,
+    work::Action,
 };
 
 /// How long a guest that is being removed is left to the engine's call at most.

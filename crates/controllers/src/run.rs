@@ -5,21 +5,17 @@ use std::{future::Future, sync::Arc};
 use fleet::Fleet;
 use futures::{StreamExt as _, future::BoxFuture, stream::FuturesUnordered};
 use k8s_openapi::api::core::v1::Secret;
-use kube::{
-    Client, ResourceExt as _,
-    runtime::{
-        controller::{Action, Config, applier},
-        reflector::Store,
-    },
-};
-use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use kube::{Client, ResourceExt as _};
+use tokio_util::sync::CancellationToken;
 
 use crate::{
     Clock, Connector, GlobalCredentials, Metrics, capi,
     context::{Context, Error},
     hub::{Kind, Requests, glimpse},
     kinds::{Queues, Watches},
+    known::{Key, Known, key_of},
     vm,
+    work::{Action, work},
 };
 
 /// How the controllers are run.
@@ -92,12 +88,10 @@ pub async fn run(client: Client, options: Options, stop: CancellationToken) {
     let background = background.for_each(|()| async {});
 
     let controllers = FuturesUnordered::new();
-    let busy = TaskTracker::new();
     let start = Start {
         context: &context,
         options: &options,
         stop: &stop,
-        busy: &busy,
     };
     let stores = &context.stores;
     controllers.push(start.controller(
@@ -158,14 +152,9 @@ pub async fn run(client: Client, options: Options, stop: CancellationToken) {
     ));
     let controllers = controllers.for_each(|()| async {});
 
-    // What is under way is finished; what is only due later is left to the next start.
-    let finished = async {
-        stop.cancelled().await;
-        busy.close();
-        busy.wait().await;
-    };
+    // Told to stop, every controller finishes what is under way; what is only due later is left to the next start.
     tokio::select! {
-        () = finished => {}
+        biased;
         () = controllers => {}
         () = background => {}
     }
@@ -175,14 +164,13 @@ struct Start<'a> {
     context: &'a Arc<Context>,
     options: &'a Options,
     stop: &'a CancellationToken,
-    busy: &'a TaskTracker,
 }
 
 impl Start<'_> {
     /// The loop that reconciles one kind.
     fn controller<K, F, Fut>(
         &self,
-        store: &Store<K>,
+        store: &Known<K>,
         requests: Requests<K>,
         reconcile: F,
     ) -> BoxFuture<'static, ()>
@@ -192,49 +180,42 @@ impl Start<'_> {
         Fut: Future<Output = Result<Action, Error>> + Send + 'static,
     {
         let (context, store, stop) = (self.context.clone(), store.clone(), self.stop.clone());
-        let (busy, stopping) = (self.busy.clone(), self.stop.clone());
-        let config = Config::default().concurrency(self.options.concurrency);
+        let limit = usize::from(self.options.concurrency);
         let metrics = self.options.metrics.clone();
         Box::pin(async move {
             // What an object refers to must have been seen before it can be said to be missing.
-            context.stores.ready().await;
+            tokio::select! {
+                biased;
+                () = stop.cancelled() => return,
+                () = context.stores.ready() => {}
+            }
             let queue = requests
                 .stream()
-                .take_until(stop.cancelled_owned())
-                .map(Ok::<_, Never>);
-            let once = move |object: Arc<K>, context: Arc<Context>| {
-                let (working, stopping) = (busy.token(), stopping.clone());
-                let metrics = metrics.clone();
-                Box::pin(async move {
-                    let _working = working;
-                    if stopping.is_cancelled() {
-                        return Ok(Action::await_change());
-                    }
-                    let uid = object.uid().unwrap_or_default();
-                    let result = reconcile(object, context.clone()).await;
+                .map(|reference| key_of(&reference))
+                .take_until(stop.cancelled_owned());
+            let look = |key: Key| {
+                let (context, metrics) = (context.clone(), metrics.clone());
+                let object = store.find(&key);
+                async move {
+                    // It went while it waited for its turn.
+                    let Some(object) = object else {
+                        return Action::await_change();
+                    };
+                    let result = reconcile(object.clone(), context.clone()).await;
                     metrics.looked(&K::kind(&()), result.is_ok());
-                    let action = result?;
-                    context.failures.clear(&uid);
-                    Ok::<_, Error>(action)
-                })
+                    match result {
+                        Ok(action) => {
+                            context.failures.clear(&object.uid().unwrap_or_default());
+                            action
+                        }
+                        Err(error) => context.retry(&*object, &error),
+                    }
+                }
             };
-            applier(
-                once,
-                |object, error, context: Arc<Context>| context.retry(&*object, error),
-                context.clone(),
-                store,
-                queue,
-                config,
-            )
-            .for_each(|_| async {})
-            .await;
+            work(queue, limit, look).await;
         })
     }
 }
-
-/// The error of a queue, which has none.
-#[derive(Debug, thiserror::Error)]
-enum Never {}
 
 /// Passes the engine's calls on to the objects concerned.
 fn wake(fleet: Fleet, queues: Queues) -> BoxFuture<'static, ()> {

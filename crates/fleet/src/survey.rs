@@ -37,9 +37,10 @@ pub(crate) async fn watch(cluster: Arc<Cluster>) {
             }
         };
         tokio::select! {
-            () = tokio::time::sleep(pause) => {}
-            () = cluster.survey.notified() => {}
+            biased;
             () = cluster.stop.cancelled() => return,
+            () = cluster.survey.notified() => {}
+            () = tokio::time::sleep(pause) => {}
         }
     }
 }

@@ -62,9 +62,10 @@ pub(crate) async fn watch(cluster: Arc<Cluster>) {
                 .min()
         };
         tokio::select! {
-            () = tokio::time::sleep_until(next.unwrap_or(round)) => {}
-            () = cluster.poke.notified() => {}
+            biased;
             () = cluster.stop.cancelled() => return,
+            () = cluster.poke.notified() => {}
+            () = tokio::time::sleep_until(next.unwrap_or(round)) => {}
         }
     }
 }

@@ -12,13 +12,13 @@ use std::time::Duration;
 use api::cluster_api::Cluster;
 use api::infrastructure::v1beta1::{ProxmoxCluster, ProxmoxClusterStatus};
 use kube::ResourceExt as _;
-use kube::runtime::controller::Action;
 use kube::runtime::reflector::ObjectRef;
 use tokio::time::Instant;
 
 use super::{Stop, Wait, owner, secrets};
 use crate::context::{Context, Error, namespace};
 use crate::kinds::Watches;
+use crate::work::Action;
 
 pub(super) use instances::{Used, held, used};
 

@@ -18,7 +18,6 @@ use api::infrastructure::v1beta1::{
 };
 use fleet::{ClusterName, GuestRecord, Outcome};
 use kube::api::{Patch, PatchParams};
-use kube::runtime::controller::Action;
 use kube::runtime::reflector::ObjectRef;
 use kube::{Api, ResourceExt as _};
 use serde_json::json;
@@ -27,6 +26,7 @@ use super::cluster::Used;
 use super::{Stop, Wait, owner, spread};
 use crate::context::{Context, Error, namespace};
 use crate::kinds::Watches;
+use crate::work::Action;
 
 pub(super) use intent::{gibibytes, memory};
 pub(super) use source::templates;

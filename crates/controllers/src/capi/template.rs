@@ -13,11 +13,11 @@ use api::infrastructure::v1beta1::{
 use fleet::Size;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use kube::ResourceExt as _;
-use kube::runtime::controller::Action;
 
 use super::machine::{gibibytes, memory, templates};
 use super::{Stop, owner};
 use crate::context::{Context, Error};
+use crate::work::Action;
 
 /// How often a Proxmox VE template is looked for that is not there yet.
 const SEARCH: Duration = Duration::from_secs(30);

@@ -4,13 +4,13 @@ use std::{sync::Arc, time::Duration};
 
 use api::vm::{FleetRecord, Phase, VirtualMachine};
 use fleet::{ActionFacts, ActionRecord, ClusterName, Outcome, Owner, Vmid, record::Stage};
-use kube::runtime::controller::Action;
 use serde_json::Value;
 
 use super::{machine, refs};
 use crate::{
     conditions::Conditions,
     context::{Context, owner},
+    work::Action,
 };
 
 /// How long an action under way is left to the engine's call at most.

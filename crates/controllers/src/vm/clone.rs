@@ -13,7 +13,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::{
     Api, ResourceExt as _,
     api::{ObjectMeta, PostParams},
-    runtime::{controller::Action, reflector::ObjectRef},
+    runtime::reflector::ObjectRef,
 };
 
 use super::{machine, refs};
@@ -21,6 +21,7 @@ use crate::{
     conditions::Conditions,
     context::{Context, Error, namespace},
     kinds::Watches,
+    work::Action,
 };
 
 /// The annotation that says which VMClone or VMRestore made a machine.

@@ -8,7 +8,7 @@ use fleet::{
     intent::{Container as Lxc, Disk, DiskRole, MountPoint, Source},
     record::Stage,
 };
-use kube::{ResourceExt as _, runtime::controller::Action};
+use kube::ResourceExt as _;
 
 use super::{
     machine::doing,
@@ -20,6 +20,7 @@ use crate::{
     context::{Context, Error, FINALIZER, namespace, owner},
     kinds::Watches,
     removal,
+    work::Action,
 };
 
 const PATIENCE: Duration = Duration::from_secs(30);

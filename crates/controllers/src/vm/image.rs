@@ -16,7 +16,7 @@ use fleet::{
     intent::{Checksum, ChecksumKind, ImageIntent},
 };
 use jiff::{SignedDuration, Timestamp};
-use kube::{ResourceExt as _, runtime::controller::Action};
+use kube::ResourceExt as _;
 use serde::{Deserialize, Serialize};
 
 pub(crate) use self::need::wanted_storage;
@@ -25,6 +25,7 @@ use super::{refs::Missing, translate};
 use crate::{
     context::{Context, Error, FINALIZER, namespace, owner},
     kinds::Watches,
+    work::Action,
 };
 
 /// How long a template is kept that no machine asks for.

@@ -9,13 +9,14 @@ use std::{sync::Arc, time::Duration};
 
 use api::vm::{RevertWish, VirtualMachine, VirtualMachineStatus};
 use fleet::{ClusterName, GuestIntent, GuestProgress, GuestRecord, Outcome};
-use kube::{ResourceExt as _, runtime::controller::Action};
+use kube::ResourceExt as _;
 
 pub(crate) use self::report::doing;
 use super::refs::Lookup;
 use crate::{
     context::{Context, Error, namespace},
     kinds::Watches,
+    work::Action,
 };
 
 /// How long a machine whose guest is being worked on is left to the engine's call at most.

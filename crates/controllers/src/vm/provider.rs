@@ -16,10 +16,7 @@ use futures::{
     stream::{BoxStream, SelectAll},
 };
 use k8s_openapi::api::core::v1::Secret;
-use kube::{
-    ResourceExt as _,
-    runtime::{controller::Action, reflector::ObjectRef},
-};
+use kube::{ResourceExt as _, runtime::reflector::ObjectRef};
 use tokio::sync::{
     mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel},
     watch,
@@ -31,6 +28,7 @@ use super::refs::{self, Lookup};
 use crate::{
     context::{Context, Error, namespace},
     kinds::Watches,
+    work::Action,
 };
 
 /// The Secret used when a Provider names none.
@@ -162,6 +160,7 @@ pub(crate) async fn follow_clusters(context: Arc<Context>) {
     let mut changes: SelectAll<BoxStream<'static, ClusterName>> = SelectAll::new();
     loop {
         tokio::select! {
+            biased;
             Some((name, facts)) = new.recv() => {
                 changes.push(WatchStream::from_changes(facts).map(move |_| name.clone()).boxed());
             }

@@ -4,15 +4,13 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use api::vm::{DataSource, KeySelector, NamespacedRef, Provider, VMClass};
 use fleet::{ClusterName, intent::Payload};
-use kube::{
-    ResourceExt as _,
-    runtime::reflector::{ObjectRef, Store},
-};
+use kube::{ResourceExt as _, runtime::reflector::ObjectRef};
 
 use super::translate::Invalid;
 use crate::{
     context::{Context, Error, namespace},
     hub::Kind,
+    known::Known,
 };
 
 /// Something that is not there yet, or cannot be used: a reason and a sentence with the way out.
@@ -72,7 +70,7 @@ impl From<Error> for Lookup {
 }
 
 /// An object of a store, by name.
-pub(crate) fn find<K: Kind>(store: &Store<K>, namespace: &str, name: &str) -> Option<Arc<K>> {
+pub(crate) fn find<K: Kind>(store: &Known<K>, namespace: &str, name: &str) -> Option<Arc<K>> {
     store.get(&ObjectRef::new(name).within(namespace))
 }
 

@@ -11,7 +11,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::{
     Api, ResourceExt as _,
     api::{DeleteParams, ObjectMeta, PostParams},
-    runtime::{controller::Action, reflector::ObjectRef},
+    runtime::reflector::ObjectRef,
 };
 
 use crate::{
@@ -19,6 +19,7 @@ use crate::{
     context::{Context, Error, namespace},
     cron::Cron,
     kinds::Watches,
+    work::Action,
 };
 
 /// The label with the name of the schedule that took a snapshot.

@@ -18,7 +18,7 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::{
     Api, Resource as _, ResourceExt as _,
     api::{DeleteParams, ObjectMeta, Patch, PatchParams, Preconditions},
-    runtime::{controller::Action, reflector::ObjectRef},
+    runtime::reflector::ObjectRef,
 };
 
 use super::translate::Invalid;
@@ -27,6 +27,7 @@ use crate::{
     context::{Context, Error, namespace},
     kinds::Watches,
     status::MANAGER,
+    work::Action,
 };
 
 /// The label with the digest of the template a machine was made from.

@@ -13,7 +13,7 @@ use fleet::{
 };
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use kube::{ResourceExt as _, runtime::controller::Action};
+use kube::ResourceExt as _;
 
 use super::{
     action::{self, Target},
@@ -23,6 +23,7 @@ use crate::{
     conditions::Conditions,
     context::{Context, Error, FINALIZER, namespace, owner},
     kinds::Watches,
+    work::Action,
 };
 
 /// The longest name PVE gives a snapshot.

@@ -11,7 +11,7 @@ use fleet::{
     intent::{BackupIntent, BackupMode, Compression, MigrationIntent},
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
-use kube::{ResourceExt as _, runtime::controller::Action};
+use kube::ResourceExt as _;
 
 use super::{
     action::{self, Target},
@@ -22,6 +22,7 @@ use crate::{
     conditions::Conditions,
     context::{Context, Error, FINALIZER, namespace, owner},
     kinds::Watches,
+    work::Action,
 };
 
 /// Both wait for their machine.

@@ -3,15 +3,13 @@
 use std::sync::Arc;
 
 use api::vm::{VMClass, VMClassStatus, VMPlacementPolicy, VMPlacementPolicyStatus, VirtualMachine};
-use kube::{
-    ResourceExt as _,
-    runtime::{controller::Action, reflector::ObjectRef},
-};
+use kube::{ResourceExt as _, runtime::reflector::ObjectRef};
 
 use crate::{
     conditions::Conditions,
     context::{Context, Error, namespace},
     kinds::Watches,
+    work::Action,
 };
 
 /// They are counted again when a machine comes, goes or changes.

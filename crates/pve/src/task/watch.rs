@@ -67,6 +67,7 @@ impl Watch {
             cause: None,
         };
         let _turn = tokio::select! {
+            biased;
             end = &mut receiver => return end.unwrap_or_else(|_| Err(gone())),
             turn = self.shared.turn.lock() => turn,
         };

@@ -8,13 +8,13 @@ use api::vm::FleetRecord;
 use fleet::intent::Source;
 use fleet::{ClusterName, GuestIntent, GuestProgress, Vmid};
 use kube::ResourceExt as _;
-use kube::runtime::controller::Action;
 
 use super::super::owner;
 use super::{record, report};
 use crate::conditions::Conditions;
 use crate::context::{Context, Error, owner as key};
 use crate::removal;
+use crate::work::Action;
 
 /// Brings a machine's end one step nearer; lets the object go when nothing of it is left.
 ///

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use api::vm::{FleetRecord, Phase, StepView, VirtualMachine, VirtualMachineStatus};
 use fleet::{GuestIntent, Outcome, intent::Source};
-use kube::{ResourceExt as _, runtime::controller::Action};
+use kube::ResourceExt as _;
 
 use super::{
     super::{refs, translate},
@@ -14,6 +14,7 @@ use crate::{
     conditions::Conditions,
     context::{Context, Error, FINALIZER, namespace, owner},
     removal,
+    work::Action,
 };
 
 /// Brings a machine's end one step nearer; lets the object go when nothing of it is left.
