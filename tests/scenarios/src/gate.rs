@@ -14,7 +14,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use tokio::sync::Notify;
+use tokio::{sync::Notify, time::Instant};
 
 use crate::weather::{Answer, Mishap, Sky, Weather, refusal};
 
@@ -49,7 +49,35 @@ pub struct Line {
     refuse_status: AtomicBool,
     changes_only: AtomicBool,
     journal: Mutex<Vec<String>>,
+    trace: Trace,
     sky: Sky,
+}
+
+/// Everything that was asked for, with the time: what two runs of one seed must have in common.
+#[derive(Debug)]
+struct Trace {
+    begun: Instant,
+    lines: Mutex<Vec<String>>,
+}
+
+impl Default for Trace {
+    fn default() -> Self {
+        Self {
+            begun: Instant::now(),
+            lines: Mutex::default(),
+        }
+    }
+}
+
+impl Trace {
+    fn lines(&self) -> std::sync::MutexGuard<'_, Vec<String>> {
+        self.lines.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self, what: std::fmt::Arguments<'_>) {
+        let at = self.begun.elapsed().as_secs_f64();
+        self.lines().push(format!("{at:>9.3} {what}"));
+    }
 }
 
 impl Line {
@@ -93,6 +121,11 @@ impl Line {
     /// The calls since the last crash point was set.
     pub fn journal(&self) -> Vec<String> {
         self.lock_journal().clone()
+    }
+
+    /// Every call of the controllers, with its time and how it was answered.
+    pub fn trace(&self) -> Vec<String> {
+        self.trace.lines().clone()
     }
 
     /// From now on only changes are calls: a crash at a read is a crash before the next change.
@@ -190,6 +223,8 @@ where
         let mut inner = self.inner.clone();
         let (line, kubernetes) = (self.line.clone(), self.kubernetes);
         let path = request.uri().path().to_owned();
+        line.trace
+            .write(format_args!("{} {}", request.method(), request.uri()));
         let watch = request
             .uri()
             .query()
@@ -197,7 +232,18 @@ where
         let reads = request.method() == http::Method::GET;
         let what = format!("{} {path}", request.method());
         Box::pin(async move {
-            let call = async move { inner.call(request).await.map_err(Into::into) };
+            let (traced, asked) = (line.clone(), path.clone());
+            let call = async move {
+                let answer: Result<http::Response<R>, BoxError> =
+                    inner.call(request).await.map_err(Into::into);
+                match &answer {
+                    Ok(answer) => traced
+                        .trace
+                        .write(format_args!("{} for {asked}", answer.status())),
+                    Err(error) => traced.trace.write(format_args!("{error} for {asked}")),
+                }
+                answer
+            };
             if kubernetes {
                 if line.sky.is_down() {
                     return Err("connection refused".into());

@@ -32,6 +32,8 @@ pub struct Story {
     pub calls: u64,
     /// How often the controllers crashed.
     pub crashes: u32,
+    /// Every call of the controllers, with its time and its answer.
+    pub trace: Vec<String>,
 }
 
 impl Story {
@@ -76,6 +78,7 @@ async fn live(seed: u64) -> Story {
         wrong: Vec::new(),
         calls: 0,
         crashes: 0,
+        trace: Vec::new(),
     };
     let start = tokio::time::Instant::now();
     let mut mischief = Mischief::default();
@@ -131,6 +134,7 @@ async fn live(seed: u64) -> Story {
     story.wrong.extend(bed.check(&foreign).await);
     story.wrong.extend(rest::at_rest_costs_little(&bed).await);
     story.calls += bed.line().calls();
+    story.trace = bed.line().trace();
     if !story.wrong.is_empty() {
         let mut names = bed.names::<VirtualMachine>().await;
         names.extend(bed.names::<Container>().await);

@@ -3,12 +3,15 @@
 
 use std::{
     pin::Pin,
-    sync::{Mutex, PoisonError},
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
     task::{Context, Poll},
 };
 
 use bytes::Bytes;
-use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
 
 use crate::{dice::Dice, gate::BoxError};
 
@@ -34,16 +37,17 @@ pub(crate) enum Mishap {
 #[derive(Debug)]
 pub(crate) struct Sky {
     state: Mutex<(Weather, Dice)>,
-    down: watch::Sender<bool>,
-    cut: watch::Sender<u64>,
+    down: AtomicBool,
+    /// Cancelled with the next cut, for all who watch by then in the order in which they came.
+    cut: Mutex<CancellationToken>,
 }
 
 impl Default for Sky {
     fn default() -> Self {
         Self {
             state: Mutex::new((Weather::default(), Dice::new(0))),
-            down: watch::Sender::new(false),
-            cut: watch::Sender::new(0),
+            down: AtomicBool::new(false),
+            cut: Mutex::default(),
         }
     }
 }
@@ -55,19 +59,20 @@ impl Sky {
 
     /// The server is away, or back. Going breaks all watches off.
     pub(crate) fn down(&self, down: bool) {
-        self.down.send_replace(down);
+        self.down.store(down, Ordering::SeqCst);
         if down {
             self.cut();
         }
     }
 
     pub(crate) fn is_down(&self) -> bool {
-        *self.down.borrow()
+        self.down.load(Ordering::SeqCst)
     }
 
     /// Breaks all watches off.
     pub(crate) fn cut(&self) {
-        self.cut.send_modify(|times| *times += 1);
+        let mut next = self.cut.lock().unwrap_or_else(PoisonError::into_inner);
+        std::mem::take(&mut *next).cancel();
     }
 
     pub(crate) fn draw(&self) -> Mishap {
@@ -90,11 +95,8 @@ impl Sky {
 
     /// An answer that breaks off with the next cut.
     pub(crate) fn breakable<R>(&self, body: R) -> Answer<R> {
-        let mut cut = self.cut.subscribe();
-        let broken = async move {
-            // Fails only when the line itself is gone, and then nothing reads on.
-            let _ = cut.changed().await;
-        };
+        let cut = self.cut.lock().unwrap_or_else(PoisonError::into_inner);
+        let broken = cut.clone().cancelled_owned();
         Answer::Breakable(Box::pin(body), Box::pin(broken))
     }
 }

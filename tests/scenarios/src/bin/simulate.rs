@@ -23,14 +23,18 @@ fn main() -> ExitCode {
     };
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let threads = number("--threads", cores as u64).max(1);
-    let sound = if arguments.iter().any(|argument| argument == "--crashes") {
+    let asked_for = |name: &str| arguments.iter().any(|argument| argument == name);
+    let sound = if asked_for("--twice") {
+        twice(number("--from", 0), number("--seeds", 100))
+    } else if asked_for("--crashes") {
         let only = arguments.iter().position(|argument| argument == "--flow");
         let only = only
             .and_then(|at| arguments.get(at + 1))
             .map(String::as_str);
         crashes(only, number("--stride", 1), threads)
     } else {
-        seeds(number("--from", 0), number("--seeds", 100), threads)
+        let tell = asked_for("--tell");
+        seeds(number("--from", 0), number("--seeds", 100), threads, tell)
     };
     if sound {
         ExitCode::SUCCESS
@@ -39,7 +43,7 @@ fn main() -> ExitCode {
     }
 }
 
-fn seeds(from: u64, seeds: u64, threads: u64) -> bool {
+fn seeds(from: u64, seeds: u64, threads: u64, tell: bool) -> bool {
     let begun = Instant::now();
     let next = AtomicU64::new(from);
     let (failed, calls, crashed) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0));
@@ -54,8 +58,13 @@ fn seeds(from: u64, seeds: u64, threads: u64) -> bool {
                     let story = scenarios::simulate(seed);
                     calls.fetch_add(story.calls, Ordering::SeqCst);
                     crashed.fetch_add(u64::from(story.crashes), Ordering::SeqCst);
+                    if tell {
+                        println!("{}", story.trace.join("\n"));
+                    }
                     if !story.wrong.is_empty() {
                         failed.fetch_add(1, Ordering::SeqCst);
+                    }
+                    if tell || !story.wrong.is_empty() {
                         println!("{}", story.tell());
                     }
                 }
@@ -68,6 +77,33 @@ fn seeds(from: u64, seeds: u64, threads: u64) -> bool {
         "{seeds} seeds from {from}: {failed} failed; {calls} calls, {crashed} crashes, {seconds} s"
     );
     failed == 0
+}
+
+/// Runs each seed twice, and shows where the second run leaves the course of the first.
+fn twice(from: u64, seeds: u64) -> bool {
+    let mut sound = true;
+    for seed in from..from + seeds {
+        let (first, second) = (scenarios::simulate(seed), scenarios::simulate(seed));
+        let course = |story: &scenarios::Story| [story.lines.clone(), story.trace.clone()].concat();
+        let (first, second) = (course(&first), course(&second));
+        let same = first.iter().zip(&second).take_while(|(a, b)| a == b);
+        let same = same.count();
+        if same == first.len().max(second.len()) {
+            println!("seed {seed}: the same course twice, {same} lines");
+            continue;
+        }
+        sound = false;
+        let near = |lines: &[String]| {
+            let from = same.saturating_sub(5);
+            lines[from..lines.len().min(same + 5)].join("\n")
+        };
+        println!(
+            "seed {seed} parts after {same} lines:\n{}\n-- or --\n{}",
+            near(&first),
+            near(&second)
+        );
+    }
+    sound
 }
 
 fn crashes(only: Option<&str>, stride: u64, threads: u64) -> bool {

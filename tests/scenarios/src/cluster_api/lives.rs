@@ -40,6 +40,7 @@ async fn live(seed: u64) -> Story {
         wrong: Vec::new(),
         calls: 0,
         crashes: 0,
+        trace: Vec::new(),
     };
     let start = tokio::time::Instant::now();
     let mut crash_due = false;
@@ -94,6 +95,7 @@ async fn live(seed: u64) -> Story {
     story.wrong = rest(&bed).await;
     story.wrong.extend(bed.check(&foreign).await);
     story.calls += bed.line().calls();
+    story.trace = bed.line().trace();
     if !story.wrong.is_empty() {
         for name in bed.names::<ProxmoxMachine>().await {
             story
