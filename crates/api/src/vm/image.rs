@@ -18,6 +18,7 @@ use super::common::{ConditionList, LocalRef};
     plural = "vmimages",
     namespaced,
     status = "VMImageStatus",
+    shortname = "vmimg",
     shortname = "vmi",
     category = "oxmox",
     derive = "PartialEq",

@@ -21,6 +21,7 @@ use super::{
     plural = "vmsnapshots",
     namespaced,
     status = "VMSnapshotStatus",
+    shortname = "vmsnap",
     shortname = "vms",
     category = "oxmox",
     derive = "PartialEq",
