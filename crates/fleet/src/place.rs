@@ -386,10 +386,12 @@ fn explain(node: &NodeRow, load: &Load, ask: &Ask, reach: Reach, source: Option<
         (Reach::Shared, Some(site)) => format!(", the source on {} is shared", site.node),
         (Reach::Move, Some(site)) => format!(", copied on {} and moved", site.node),
     };
-    format!(
-        "{memory:.0} % of its memory promised with this guest, {} guests before{from}",
-        load.guests
-    )
+    let others = match load.guests {
+        0 => "no others".to_owned(),
+        1 => "1 other".to_owned(),
+        others => format!("{others} others"),
+    };
+    format!("{memory:.0} % of its memory promised with this guest and {others}{from}")
 }
 
 #[cfg(test)]
