@@ -19,6 +19,7 @@ use crate::{
     facts::{ClusterFacts, NicFacts, PowerFact},
     fleet::Options,
     gate::{End, Gate, Key},
+    guest::ready::Boots,
     place::Hold,
     record::{InFlight, StepKind},
     tasks::{Standing, Tasks},
@@ -61,8 +62,8 @@ pub(crate) struct State {
     pub(crate) sources: BTreeMap<Vmid, (Arc<GuestConfig>, Instant)>,
     pub(crate) sockets: BTreeMap<NodeName, u32>,
     pub(crate) timers: BTreeMap<Owner, Instant>,
-    /// How long guests usually take until they answer.
-    pub(crate) boot: Option<Duration>,
+    /// How long guests take until they answer.
+    pub(crate) boots: Boots,
     pub(crate) refresh: bool,
     /// Whose configuration was read last to look for drift.
     pub(crate) audited: Option<Owner>,
@@ -110,6 +111,8 @@ pub(crate) struct GuestMemory {
     pub(crate) booted: Option<Instant>,
     /// When to ask it next.
     pub(crate) next: Option<Instant>,
+    /// The age at which it was last asked in vain.
+    pub(crate) silent: Duration,
     pub(crate) answered: bool,
     /// It has no agent to answer with.
     pub(crate) mute: bool,

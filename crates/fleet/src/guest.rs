@@ -9,7 +9,7 @@ mod configure;
 mod exist;
 mod look;
 mod make;
-mod ready;
+pub(crate) mod ready;
 mod remove;
 pub(crate) mod seed;
 mod settle;

@@ -1,4 +1,4 @@
-//! How long a kind of step takes, and when to ask whether it has ended.
+//! How long something usually takes, and when to ask whether it has ended: a task of PVE, or the boot of a guest.
 //!
 //! PVE tells nobody that a task has ended; it must be asked, every question is a request, and between two questions the end
 //! goes unnoticed. So the questions are put where the end is likely. A [`Habit`] is what is believed of a step's duration: a
@@ -39,7 +39,7 @@ const LONG: f64 = 2.0;
 
 /// What is believed of a step's duration.
 #[derive(Debug, Clone)]
-pub(super) struct Habit {
+pub(crate) struct Habit {
     belief: Vec<f64>,
     lessons: u32,
     questions: Vec<Duration>,
@@ -47,7 +47,7 @@ pub(super) struct Habit {
 
 impl Habit {
     /// What is believed before anything was seen.
-    pub(super) fn guess(usual: Duration) -> Self {
+    pub(crate) fn guess(usual: Duration) -> Self {
         let belief = ends()
             .map(|end| (-((end / usual.as_secs_f64()).ln() / DOUBT).powi(2) / 2.0).exp())
             .collect();
@@ -61,7 +61,7 @@ impl Habit {
     }
 
     /// The same belief, open to be taught otherwise.
-    pub(super) fn begun_anew(&self) -> Self {
+    pub(crate) fn begun_anew(&self) -> Self {
         Self {
             lessons: 0,
             ..self.clone()
@@ -69,17 +69,17 @@ impl Habit {
     }
 
     /// How often it was learned from.
-    pub(super) fn lessons(&self) -> u32 {
+    pub(crate) fn lessons(&self) -> u32 {
         self.lessons
     }
 
     /// The ages at which to ask for a task, as long as it has not ended.
-    pub(super) fn questions(&self) -> &[Duration] {
+    pub(crate) fn questions(&self) -> &[Duration] {
         &self.questions
     }
 
     /// The ages at which to ask when nobody is in a hurry: when nearly every task has ended, and for a long step once before.
-    pub(super) fn unhurried(&self) -> Vec<Duration> {
+    pub(crate) fn unhurried(&self) -> Vec<Duration> {
         let usual = self.quantile(0.5);
         if usual < LONG {
             return vec![Duration::from_secs_f64(self.quantile(0.95))];
@@ -88,7 +88,7 @@ impl Habit {
     }
 
     /// A task had not ended at the age `after`, and had at the age `by`.
-    pub(super) fn learn(&mut self, after: Duration, by: Duration) {
+    pub(crate) fn learn(&mut self, after: Duration, by: Duration) {
         let (after, by) = (after.as_secs_f64(), by.as_secs_f64());
         let part = |from: f64, to: f64| {
             spans().map(move |(start, end)| {

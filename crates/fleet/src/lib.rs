@@ -58,6 +58,7 @@ pub mod facts;
 mod fleet;
 mod gate;
 mod guest;
+mod habit;
 mod image;
 pub mod intent;
 pub mod iso;

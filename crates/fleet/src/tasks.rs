@@ -1,14 +1,12 @@
 //! PVE tasks under way, and when to ask for them next.
 //!
 //! A call that changes something has only begun it; its task's end is the truth, and PVE must be asked for it. Two things keep
-//! the questions few and yet early. How long a step takes is learned ([`habit`]), so that they are put where the end is
+//! the questions few and yet early. How long a step takes is learned ([`crate::habit`]), so that they are put where the end is
 //! likely. And they are put together: one or two tasks are asked for by name, more of them by one list for the whole cluster;
 //! of several tasks of one owner only the one that is expected last decides when, because the owner waits for all of them.
 //!
 //! The list is made by PVE's statistics daemon and may show an ended task as running for some seconds. Who should long have
 //! ended by what is known is therefore asked for by name now and then.
-
-mod habit;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -18,8 +16,7 @@ use std::{
 use pve::task::TaskEnd;
 use tokio::time::Instant;
 
-use self::habit::Habit;
-use crate::{Owner, Upid, record::StepKind};
+use crate::{Owner, Upid, habit::Habit, record::StepKind};
 
 /// A task that has not ended as far as we know.
 #[derive(Debug, Clone)]

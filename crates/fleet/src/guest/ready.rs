@@ -1,17 +1,71 @@
 //! Hearing from the guest itself.
 
-use std::{net::IpAddr, time::Duration};
+use std::{collections::BTreeMap, net::IpAddr, time::Duration};
 
 use pve::GuestKind;
 use tokio::time::Instant;
 
 use super::{Flow, Pass};
-use crate::{NodeName, Outcome, Waiting, facts::NicFacts, intent::Mac, record::Identity};
+use crate::{
+    NodeName, Outcome, Waiting,
+    facts::NicFacts,
+    habit::Habit,
+    intent::{Mac, Source},
+    record::{Identity, Stage},
+};
 
-/// The first guest of a cluster is asked after this long; later ones when it has been learned.
-const FIRST_GUESS: Duration = Duration::from_secs(10);
+/// Between questions that nothing is known about.
 const SHORTEST: Duration = Duration::from_secs(2);
 const LONGEST: Duration = Duration::from_mins(1);
+/// Of so many kinds of guests it is remembered how long they take.
+const REMEMBERED: usize = 64;
+
+/// Guests that take about the same time until they answer.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Alike {
+    kind: GuestKind,
+    /// What they were made from.
+    source: String,
+    /// The first boot, which has more to do than others.
+    first: bool,
+}
+
+/// How long guests take until they answer, learned from those that did.
+#[derive(Debug, Default)]
+pub(crate) struct Boots(BTreeMap<Alike, Habit>);
+
+impl Boots {
+    fn of(&mut self, alike: &Alike) -> &mut Habit {
+        if self.0.len() >= REMEMBERED && !self.0.contains_key(alike) {
+            self.0.pop_first();
+        }
+        let guess = match alike.kind {
+            GuestKind::Qemu => Duration::from_secs(15),
+            // There is no kernel to load.
+            GuestKind::Lxc => Duration::from_secs(2),
+        };
+        let first = Alike {
+            first: true,
+            ..alike.clone()
+        };
+        let similar = self.0.get(&first).map(Habit::begun_anew);
+        let habit = self.0.entry(alike.clone());
+        habit.or_insert_with(|| similar.unwrap_or_else(|| Habit::guess(guess)))
+    }
+
+    /// The age at which to ask next a guest that was silent at this one.
+    fn next(&mut self, alike: &Alike, silent: Duration) -> Duration {
+        let habit = self.of(alike);
+        let planned = if alike.first {
+            habit.questions().to_vec()
+        } else {
+            habit.unhurried()
+        };
+        let pause = (silent / 2).clamp(SHORTEST, LONGEST);
+        let next = planned.into_iter().find(|age| *age > silent);
+        next.unwrap_or(silent + pause)
+    }
+}
 
 impl Pass<'_> {
     /// Asks for addresses when it is time. An agent that is not there yet costs PVE three seconds of one of its few
@@ -22,15 +76,20 @@ impl Pass<'_> {
         node: &NodeName,
     ) -> Flow<Option<Outcome>> {
         let now = Instant::now();
-        let usual = self.cluster.state().boot.unwrap_or(FIRST_GUESS);
+        let alike = self.alike();
+        let first = self.cluster.state().boots.next(&alike, Duration::ZERO);
         let (booted, next) = self.memory(|memory| {
             let booted = *memory.guest.booted.get_or_insert(now);
-            let next = *memory.guest.next.get_or_insert(booted + usual);
+            if memory.guest.next.is_none() {
+                memory.guest.silent = Duration::ZERO;
+            }
+            let next = *memory.guest.next.get_or_insert(booted + first);
             (booted, next)
         });
         if now < next {
             return Ok(Some(self.not_heard(next - now, booted)));
         }
+        let asked = now - booted;
         let answer = match self.kind() {
             GuestKind::Qemu => {
                 let qemu = self.cluster.client.node(node).qemu(identity.vmid);
@@ -65,7 +124,7 @@ impl Pass<'_> {
             Ok(list) => {
                 let nics = interfaces(&list);
                 if nics.iter().any(|nic| !nic.addresses.is_empty()) || self.intent.nics.is_empty() {
-                    self.heard(&nics, now - booted);
+                    self.heard(&nics, &alike, asked);
                     return Ok(None);
                 }
             }
@@ -83,9 +142,28 @@ impl Pass<'_> {
             ) => {}
             Err(error) => return Err(self.node_trouble(node, "asking the guest's agent", &error)),
         }
-        let pause = ((now - booted) / 2).clamp(SHORTEST, LONGEST);
-        self.memory(|memory| memory.guest.next = Some(now + pause));
-        Ok(Some(self.not_heard(pause, booted)))
+        let silent = now - booted;
+        let next = booted + self.cluster.state().boots.next(&alike, silent);
+        self.memory(|memory| {
+            memory.guest.silent = silent;
+            memory.guest.next = Some(next);
+        });
+        Ok(Some(self.not_heard(next - now, booted)))
+    }
+
+    fn alike(&self) -> Alike {
+        Alike {
+            kind: self.kind(),
+            source: match &self.intent.source {
+                Source::Template { from, .. } => from.to_string(),
+                Source::Iso { volume }
+                | Source::Volume { volume }
+                | Source::Backup { volume }
+                | Source::ContainerTemplate { volume } => volume.clone(),
+                Source::Empty => String::new(),
+            },
+            first: self.record.stage < Stage::Settled,
+        }
     }
 
     fn not_heard(&mut self, pause: Duration, booted: Instant) -> Outcome {
@@ -102,19 +180,14 @@ impl Pass<'_> {
         )
     }
 
-    fn heard(&mut self, nics: &[NicFacts], took: Duration) {
-        self.memory(|memory| {
+    fn heard(&mut self, nics: &[NicFacts], alike: &Alike, asked: Duration) {
+        let silent = self.memory(|memory| {
             memory.guest.answered = true;
             memory.guest.nics = nics.to_vec();
+            memory.guest.silent
         });
-        // Learn upward fast and downward slowly: asking in vain is what costs.
         let mut state = self.cluster.state();
-        let usual = state.boot.unwrap_or(took);
-        state.boot = Some(if took > usual {
-            took
-        } else {
-            (usual * 3 + took) / 4
-        });
+        state.boots.of(alike).learn(silent, asked);
         drop(state);
         let all: Vec<String> = nics
             .iter()
@@ -155,6 +228,47 @@ fn usable(address: &IpAddr) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Asks a guest that answers after `took`; says how late it was heard, and after how many questions.
+    fn follow(boots: &mut Boots, alike: &Alike, took: u64) -> (Duration, usize) {
+        let took = Duration::from_secs(took);
+        let mut silent = Duration::ZERO;
+        for count in 1.. {
+            let at = boots.next(alike, silent);
+            if at >= took {
+                boots.of(alike).learn(silent, at);
+                return (at.saturating_sub(took), count);
+            }
+            // PVE waits for an agent before it says that there is none.
+            silent = at + Duration::from_secs(3);
+        }
+        unreachable!("a guest answers some time");
+    }
+
+    #[test]
+    fn one_guest_that_was_slow_holds_up_no_other() {
+        let alike = Alike {
+            kind: GuestKind::Qemu,
+            source: "name 'ubuntu'".to_owned(),
+            first: true,
+        };
+        let mut boots = Boots::default();
+        for _ in 0..10 {
+            follow(&mut boots, &alike, 20);
+        }
+        follow(&mut boots, &alike, 300);
+        for _ in 0..5 {
+            let (late, count) = follow(&mut boots, &alike, 20);
+            assert!(late < Duration::from_secs(5), "heard {late:?} late");
+            assert!(count <= 3, "asked {count} times");
+        }
+        let container = Alike {
+            kind: GuestKind::Lxc,
+            ..alike
+        };
+        let (late, _) = follow(&mut boots, &container, 2);
+        assert!(late < Duration::from_secs(6), "heard {late:?} late");
+    }
 
     #[test]
     fn link_local_and_loopback_addresses_are_not_addresses_of_a_guest() {
