@@ -23,6 +23,7 @@ use crate::{Owner, Upid, habit::Habit, record::StepKind};
 struct Flight {
     owner: Owner,
     step: StepKind,
+    of: Option<String>,
     since: Instant,
     due: Instant,
     /// The ages at which it is to be asked for after that, the next one last.
@@ -97,6 +98,9 @@ const SUBJECTS: usize = 400;
 /// The part of a new measurement of the answer's time that is believed.
 const BELIEVED: u32 = 8;
 
+/// What a start is done to that has to wait for a growing disk.
+const BEHIND: &str = "behind another task";
+
 /// How long a step takes on a quiet host, until this cluster has taught better.
 fn first_guess(step: StepKind) -> Duration {
     Duration::from_millis(match step {
@@ -145,14 +149,20 @@ impl Tasks {
         if self.flying.contains_key(upid) || self.ended.contains_key(upid) {
             return;
         }
+        let of = if step == StepKind::Start && self.any_of(owner) {
+            Some(BEHIND.to_owned())
+        } else {
+            subject(step, upid)
+        };
         let mut questions = Vec::new();
         if from_start {
-            questions = self.habit(step, upid).questions().to_vec();
+            questions = self.habit(step, of.as_ref()).questions().to_vec();
             questions.reverse();
         }
         let mut flight = Flight {
             owner: owner.clone(),
             step,
+            of,
             since: now,
             due: now,
             questions,
@@ -171,7 +181,7 @@ impl Tasks {
         let Some(flight) = self.flying.get(upid).filter(|flight| flight.from_start) else {
             return;
         };
-        let mut questions = self.habit(flight.step, upid).unhurried();
+        let mut questions = self.habit(flight.step, flight.of.as_ref()).unhurried();
         questions.reverse();
         let answer = self.answer;
         if let Some(flight) = self.flying.get_mut(upid) {
@@ -181,12 +191,11 @@ impl Tasks {
     }
 
     /// What is believed of how long this will take.
-    fn habit(&self, step: StepKind, upid: &Upid) -> Habit {
-        let of = |subject: Option<String>| self.habits.get(&(step, subject)).map(|it| &it.habit);
-        subject(step, upid)
-            .and_then(|subject| of(Some(subject)))
+    fn habit(&self, step: StepKind, of: Option<&String>) -> Habit {
+        let known = |of: Option<String>| self.habits.get(&(step, of)).map(|it| &it.habit);
+        of.and_then(|of| known(Some(of.clone())))
             .filter(|habit| habit.lessons() >= TAUGHT)
-            .or_else(|| of(None))
+            .or_else(|| known(None))
             .cloned()
             .unwrap_or_else(|| Habit::guess(first_guess(step)))
     }
@@ -319,9 +328,12 @@ impl Tasks {
         let done = self.done.entry((flight.step, ended.is_ok())).or_default();
         *done = (done.0 + 1, done.1 + took);
         if flight.from_start && ended.is_ok() {
-            self.learn(&(flight.step, None), flight.running, took);
-            if let Some(subject) = subject(flight.step, upid) {
-                self.learn(&(flight.step, Some(subject)), flight.running, took);
+            // What had to wait for another task says nothing of what it takes by itself.
+            if flight.of.as_deref() != Some(BEHIND) {
+                self.learn(&(flight.step, None), flight.running, took);
+            }
+            if flight.of.is_some() {
+                self.learn(&(flight.step, flight.of), flight.running, took);
             }
         }
         self.ended.retain(|_, (_, at)| now - *at < KEPT);

@@ -184,3 +184,22 @@ fn who_should_long_have_ended_is_asked_for_by_name_though_a_list_shows_it_runnin
     }
     assert!((3..=9).contains(&named), "{named} questions by name");
 }
+
+#[test]
+fn a_start_that_waits_for_another_task_does_not_teach_how_long_a_start_takes() {
+    let start = Instant::now();
+    let mut tasks = Tasks::default();
+    for n in 0..9 {
+        let (grow, behind) = (upid(2 * n), upid(2 * n + 1));
+        tasks.note(&grow, &owner(), StepKind::Resize, start, true);
+        tasks.note(&behind, &owner(), StepKind::Start, start, true);
+        tasks.asked = None;
+        tasks.end(&grow, Ok(TaskEnd::Ok), start + Duration::from_secs(1));
+        follow(&mut tasks, &behind, start + Duration::from_secs(3));
+    }
+    tasks.asked = None;
+    tasks.note(&upid(100), &owner(), StepKind::Start, start, true);
+    assert!(tasks.due().unwrap() < start + Duration::from_secs(1));
+    tasks.note(&upid(101), &owner(), StepKind::Start, start, true);
+    assert!(tasks.due().unwrap() > start + Duration::from_secs(2));
+}
