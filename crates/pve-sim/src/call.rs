@@ -7,6 +7,7 @@
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use serde_json::Value;
+use tokio::io::DuplexStream;
 
 use crate::access::Caller;
 use crate::cluster::Cluster;
@@ -66,6 +67,8 @@ pub(crate) enum Reply {
     Later(Continuation),
     /// A text that is no JSON.
     Text(String),
+    /// A WebSocket to what listens on a port of the node.
+    Tunnel(DuplexStream, u16),
 }
 
 impl Reply {

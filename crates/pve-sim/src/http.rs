@@ -5,6 +5,7 @@ mod decode;
 mod endpoint;
 mod listen;
 mod multipart;
+mod websocket;
 
 pub use endpoint::{Endpoint, Lost};
 pub use listen::{Server, Tls};

@@ -30,6 +30,7 @@ mod call;
 mod checksum;
 mod clock;
 mod cluster;
+mod console;
 mod control;
 mod digest;
 mod failure;

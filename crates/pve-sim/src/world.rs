@@ -17,6 +17,7 @@ use crate::access::Access;
 use crate::access::ticket::Key;
 use crate::backup::Jobs;
 use crate::clock::Clock;
+use crate::console::Consoles;
 use crate::failure::Failure;
 use crate::firewall::Firewall;
 use crate::guest::Guests;
@@ -62,6 +63,9 @@ pub struct World {
     /// Which part of the network a node is in, while it is split.
     #[serde(skip)]
     pub(crate) parts: BTreeMap<String, u32>,
+    /// The consoles somebody is expected at.
+    #[serde(skip)]
+    pub(crate) consoles: Consoles,
     #[serde(skip, default = "default_clock")]
     pub(crate) clock: Clock,
     #[serde(skip, default = "default_rng")]
@@ -103,6 +107,7 @@ impl World {
             mappings: Mappings::default(),
             reports: Reports::default(),
             parts: BTreeMap::new(),
+            consoles: Consoles::default(),
             clock,
             rng,
             latency: Latency::none(),

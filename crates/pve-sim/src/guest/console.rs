@@ -1,9 +1,7 @@
 //! Consoles: tickets for VNC, SPICE and terminal proxies, key strokes, the monitor.
 //!
 //! PVE starts a proxy process that waits ten seconds for a client and answers with the port and the
-//! ticket to present there. There is no screen behind it here, so every proxy ends unvisited.
-
-use std::time::Duration;
+//! ticket to present there; a WebSocket leads to it. What is behind it: [`crate::console`].
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -14,15 +12,14 @@ use super::configure::root_only;
 use super::live::Machine;
 use super::{Guest, Kind, options, read};
 use crate::call::{Call, Reply};
+use crate::console::Show;
 use crate::failure::Failure;
 use crate::task::Task;
-
-const CLIENT_WAIT: Duration = Duration::from_secs(10);
 
 /// `POST …/vncproxy`
 pub(crate) fn vnc(call: &mut Call<'_>, kind: Kind) -> Result<Reply, Failure> {
     read::guest(call, kind)?;
-    let mut answer = proxy(call, "vncproxy", &call.vmid().to_string());
+    let mut answer = proxy(call, "vncproxy", &call.vmid().to_string(), Show::Screen);
     answer["cert"] = json!("");
     if call.params.flag("generate-password") {
         let secret: [u8; 6] = call.world.rng.random();
@@ -56,19 +53,20 @@ pub(crate) fn terminal(call: &mut Call<'_>, kind: Kind) -> Result<Reply, Failure
         call,
         "vncproxy",
         &call.vmid().to_string(),
+        Show::Serial,
     )))
 }
 
 /// `POST /nodes/{node}/termproxy`
 pub(crate) fn node_terminal(call: &mut Call<'_>) -> Result<Reply, Failure> {
     for_root(call)?;
-    Ok(Reply::Data(proxy(call, "vncshell", "")))
+    Ok(Reply::Data(proxy(call, "vncshell", "", Show::Serial)))
 }
 
 /// `POST /nodes/{node}/vncshell`
 pub(crate) fn node_vnc(call: &mut Call<'_>) -> Result<Reply, Failure> {
     for_root(call)?;
-    let mut answer = proxy(call, "vncshell", "");
+    let mut answer = proxy(call, "vncshell", "", Show::Screen);
     answer["cert"] = json!("");
     Ok(Reply::Data(answer))
 }
@@ -82,23 +80,37 @@ fn for_root(call: &Call<'_>) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Starts a proxy that nobody will visit.
-fn proxy(call: &mut Call<'_>, task: &'static str, id: &str) -> Value {
+/// Starts a proxy that waits for its visitor.
+fn proxy(call: &mut Call<'_>, task: &'static str, id: &str, show: Show) -> Value {
     let node = call.node();
     let secret: [u8; 32] = call.world.rng.random();
     let now = call.world.now();
     let ticket = format!("PVEVNC:{now:08X}::{}", STANDARD.encode(secret));
     let port = call.world.rng.random_range(5900..6000_u16);
+    let user = call.caller.id();
+    let place = (node.clone(), port);
+    let vmid = id.parse().unwrap_or_default();
+    let proxy = call.world.consoles.wait(place, vmid, &user, &ticket, show);
     let work = Task::new(&node, task, id, call.caller, move |worker| async move {
         worker.log(format!("starting vnc proxy on port {port}"));
-        worker.sleep(CLIENT_WAIT).await?;
-        Err(Failure::die("connection timed out"))
+        proxy.serve(worker).await
     });
     let upid = call.cluster.start_in(call.world, work);
     json!({
-        "user": call.caller.id(), "ticket": ticket, "port": port.to_string(),
-        "upid": upid.to_string(),
+        "user": user, "ticket": ticket, "port": port.to_string(), "upid": upid.to_string(),
     })
+}
+
+/// `GET …/vncwebsocket`
+pub(crate) fn websocket(call: &mut Call<'_>, kind: Kind) -> Result<Reply, Failure> {
+    read::guest(call, kind)?;
+    let vmid = call.vmid();
+    let port = call.params.text("port").parse().unwrap_or_default();
+    let ticket = call.params.text("vncticket").to_owned();
+    let user = call.caller.id();
+    let place = (call.node(), port);
+    let pipe = call.world.consoles.visit(&place, vmid, &user, &ticket)?;
+    Ok(Reply::Tunnel(pipe, port))
 }
 
 fn running<'a>(call: &'a Call<'_>) -> Result<&'a Guest, Failure> {

@@ -11,7 +11,7 @@ use super::Kind;
 use crate::permission::{Perm, all};
 use crate::release::Release;
 use crate::route::Route;
-use crate::schema::{Param, choice, flag, format, number, text, vmid};
+use crate::schema::{Param, choice, flag, format, int, number, text, vmid};
 
 const AUDIT: &[&str] = &["VM.Audit"];
 const POWER: &[&str] = &["VM.PowerMgmt"];
@@ -43,6 +43,14 @@ fn of_snapshot() -> Param {
         .format(format::CONFIG_ID)
         .max_len(40)
         .optional()
+}
+
+/// Where a console's proxy listens, and the ticket for it.
+fn websocket_params() -> [Param; 2] {
+    [
+        int("port").min(5900).max(5999),
+        text("vncticket").max_len(512),
+    ]
 }
 
 fn bwlimit() -> Param {

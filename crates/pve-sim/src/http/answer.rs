@@ -8,7 +8,9 @@ use http::{HeaderMap, Response, StatusCode};
 use http_body_util::Full;
 use hyper::ext::ReasonPhrase;
 use serde_json::{Value, json};
+use tokio::io::DuplexStream;
 
+use super::websocket::Tunnel;
 use crate::clock::http_date;
 use crate::failure::{Body, Failure};
 
@@ -28,6 +30,7 @@ pub(super) enum Content {
     Json(Vec<u8>),
     Counted(Value, usize),
     Text(String),
+    Tunnel(DuplexStream, u16),
 }
 
 type Answer = Response<Full<Bytes>>;
@@ -44,6 +47,13 @@ pub(super) fn success(content: Content, style: Style, now: u64) -> Answer {
             wrap(&serde_json::to_vec(&data).unwrap_or_default(), None, style),
         ),
         Content::Json(data) => (JSON_TYPE, wrap(&data, None, style)),
+        Content::Tunnel(pipe, port) => {
+            let data = json!({ "port": port.to_string() }).to_string();
+            let body = wrap(data.as_bytes(), None, style);
+            let mut answer = build(200, None, Some(JSON_TYPE), body, now);
+            answer.extensions_mut().insert(Tunnel::new(pipe));
+            return answer;
+        }
         Content::Counted(data, total) => (
             JSON_TYPE,
             wrap(

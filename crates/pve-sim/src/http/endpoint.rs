@@ -290,6 +290,7 @@ impl Endpoint {
                 Reply::Json(bytes) => return Ok(Content::Json(bytes)),
                 Reply::Counted(value, total) => return Ok(Content::Counted(value, total)),
                 Reply::Text(text) => return Ok(Content::Text(text)),
+                Reply::Tunnel(pipe, port) => return Ok(Content::Tunnel(pipe, port)),
                 Reply::Task(task) => {
                     let upid = self.cluster.start(task);
                     return Ok(Content::Data(json!(upid.to_string())));

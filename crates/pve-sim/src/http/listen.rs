@@ -16,7 +16,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
-use super::Endpoint;
+use super::{Endpoint, Lost, websocket};
 
 /// Why a listener could not be set up.
 #[derive(Debug, thiserror::Error)]
@@ -159,14 +159,22 @@ async fn serve<S>(stream: S, endpoint: Endpoint)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let service = service_fn(move |request| {
+    let service = service_fn(move |mut request| {
         let endpoint = endpoint.clone();
-        async move { endpoint.answer(request).await }
+        async move {
+            let wish = websocket::wish(&mut request);
+            let answer = endpoint.answer(request).await?;
+            Ok::<_, Lost>(websocket::upgrade(
+                answer,
+                wish,
+                endpoint.cluster().tracker(),
+            ))
+        }
     });
     let mut builder = auto::Builder::new(TokioExecutor::new()).http1_only();
     builder.http1().title_case_headers(true);
     // A lost answer ends the connection with an error, which is what the fault wants.
     let _ = builder
-        .serve_connection(TokioIo::new(stream), service)
+        .serve_connection_with_upgrades(TokioIo::new(stream), service)
         .await;
 }

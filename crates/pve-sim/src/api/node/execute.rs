@@ -88,6 +88,7 @@ async fn one(
             Reply::Data(value) | Reply::Counted(value, _) => return Ok(value),
             Reply::Json(bytes) => return Ok(serde_json::from_slice(&bytes).unwrap_or_default()),
             Reply::Text(text) => return Ok(json!(text)),
+            Reply::Tunnel(_, port) => return Ok(json!({ "port": port.to_string() })),
             Reply::Task(task) => return Ok(json!(cluster.start(task).to_string())),
             Reply::Later(go_on) => go_on(cluster.clone()).await?,
         };

@@ -150,6 +150,11 @@ pub(super) fn routes(release: Release) -> Vec<Route> {
             console::terminal(call, Kind::Lxc)
         })
         .perm(all(ON_GUEST, CONSOLE)),
+        get("/nodes/{node}/lxc/{vmid}/vncwebsocket", |call| {
+            console::websocket(call, Kind::Lxc)
+        })
+        .perm(all(ON_GUEST, CONSOLE))
+        .params(super::websocket_params()),
     ];
     routes.extend([
         get("/nodes/{node}/lxc/{vmid}/status", lxc::api::status_index).perm(Perm::User),

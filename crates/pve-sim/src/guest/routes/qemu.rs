@@ -149,6 +149,11 @@ fn guests(release: Release) -> Vec<Route> {
         })
         .perm(all(ON_GUEST, CONSOLE))
         .params([choice("serial", &["serial0", "serial1", "serial2", "serial3"]).optional()]),
+        get("/nodes/{node}/qemu/{vmid}/vncwebsocket", |call| {
+            console::websocket(call, Kind::Qemu)
+        })
+        .perm(all(ON_GUEST, CONSOLE))
+        .params(super::websocket_params()),
         post("/nodes/{node}/qemu/{vmid}/spiceproxy", console::spice)
             .perm(all(ON_GUEST, CONSOLE))
             .params([text("proxy").format(format::ADDRESS).optional()]),
