@@ -95,7 +95,7 @@ pub(crate) fn provider() -> Arc<CryptoProvider> {
 }
 
 /// What rustls needs for a trust.
-pub(crate) fn config(trust: &Trust) -> Result<ClientConfig> {
+pub fn client_config(trust: &Trust) -> Result<ClientConfig> {
     let fail = |text: String| Error::Request { text };
     let builder = ClientConfig::builder_with_provider(provider())
         .with_safe_default_protocol_versions()
@@ -151,7 +151,7 @@ pub(crate) fn connect(
     tcp.set_nodelay(true);
     tcp.set_connect_timeout(Some(timeout));
     let https = HttpsConnectorBuilder::new()
-        .with_tls_config(config(trust)?)
+        .with_tls_config(client_config(trust)?)
         .https_or_http()
         .enable_http1()
         .wrap_connector(tcp);
@@ -237,7 +237,7 @@ pub async fn shown_certificate(
             text: format!("host '{host}': {error}"),
         }
     })?;
-    let connector = tokio_rustls::TlsConnector::from(Arc::new(config(&Trust::Insecure)?));
+    let connector = tokio_rustls::TlsConnector::from(Arc::new(client_config(&Trust::Insecure)?));
     let handshake = async {
         let tcp = tokio::net::TcpStream::connect((host.trim_matches(['[', ']']), port)).await?;
         connector.connect(name, tcp).await
@@ -276,7 +276,7 @@ mod tests {
 
     #[test]
     fn an_authority_without_a_certificate_is_refused() {
-        assert!(config(&Trust::Authority("hello".to_owned())).is_err());
-        assert!(config(&Trust::Fingerprints(Vec::new())).is_err());
+        assert!(client_config(&Trust::Authority("hello".to_owned())).is_err());
+        assert!(client_config(&Trust::Fingerprints(Vec::new())).is_err());
     }
 }

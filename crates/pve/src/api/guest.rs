@@ -1,5 +1,6 @@
 //! What virtual machines and containers have in common.
 
+pub mod console;
 pub mod migrate;
 pub mod power;
 pub mod snapshot;

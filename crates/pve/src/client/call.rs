@@ -23,6 +23,8 @@ pub(crate) struct Call {
     pub(crate) path: String,
     pub(crate) payload: Payload,
     pub(crate) deadline: Option<Duration>,
+    /// The key of a wish to go on as a WebSocket.
+    pub(crate) upgrade: Option<String>,
     /// Whether doing it twice is the same as doing it once.
     safe: bool,
 }
@@ -46,6 +48,7 @@ impl Call {
             path: path.into(),
             payload: Payload::Params(Params::new()),
             deadline: None,
+            upgrade: None,
         }
     }
 
@@ -84,6 +87,13 @@ impl Call {
         self
     }
 
+    /// Wishes to go on as a WebSocket. Such a call is made once: what it leads to has one visitor.
+    pub(crate) fn upgrade(mut self, key: String) -> Self {
+        self.upgrade = Some(key);
+        self.safe = false;
+        self
+    }
+
     /// Declares that repeating the call does no harm, though it is no GET.
     pub(crate) fn harmless(mut self) -> Self {
         self.safe = true;
@@ -110,6 +120,8 @@ pub(crate) struct Answer {
     pub(crate) body: Bytes,
     /// The text of the status line, where the transport hands it on.
     pub(crate) phrase: Option<String>,
+    /// The connection, once the server has agreed to go on as a WebSocket.
+    pub(crate) upgrade: Option<hyper::upgrade::OnUpgrade>,
 }
 
 #[derive(Deserialize)]
@@ -144,7 +156,7 @@ impl Answer {
 
     /// Makes an error of every status but success.
     pub(crate) fn checked(self) -> Result<Self> {
-        if (200..300).contains(&self.status) {
+        if (200..300).contains(&self.status) || self.upgrade.is_some() {
             return Ok(self);
         }
         let errors = serde_json::from_slice::<Failure>(&self.body)

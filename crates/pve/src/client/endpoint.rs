@@ -241,6 +241,14 @@ impl Endpoint {
                 })?
             }
         };
+        if let Some(key) = &call.upgrade {
+            builder = builder
+                .header(header::CONNECTION, "Upgrade")
+                .header(header::UPGRADE, "websocket")
+                .header(header::SEC_WEBSOCKET_VERSION, "13")
+                .header(header::SEC_WEBSOCKET_PROTOCOL, "binary")
+                .header(header::SEC_WEBSOCKET_KEY, key.as_str());
+        }
         let mut request = builder
             .uri(uri)
             .header(header::ACCEPT, "application/json")
@@ -253,7 +261,7 @@ impl Endpoint {
     }
 
     async fn exchange(&self, request: Request<Body>) -> Result<Answer, Failure> {
-        let response = one_shot(self.service.clone(), request)
+        let mut response = one_shot(self.service.clone(), request)
             .await
             .map_err(|error| {
                 if was_not_sent(error.as_ref()) {
@@ -267,11 +275,20 @@ impl Endpoint {
             .get::<hyper::ext::ReasonPhrase>()
             .map(|phrase| String::from_utf8_lossy(phrase.as_bytes()).into_owned());
         let status = response.status().as_u16();
+        if response.status() == http::StatusCode::SWITCHING_PROTOCOLS {
+            return Ok(Answer {
+                status,
+                body: Bytes::new(),
+                phrase,
+                upgrade: Some(hyper::upgrade::on(&mut response)),
+            });
+        }
         let body = whole(response.into_body()).await.map_err(Failure::Lost)?;
         Ok(Answer {
             status,
             body: body.to_bytes(),
             phrase,
+            upgrade: None,
         })
     }
 }

@@ -6,6 +6,7 @@
 
 mod auth;
 mod calls;
+mod console;
 mod endpoints;
 mod fake;
 mod lab;
