@@ -206,6 +206,9 @@ pub struct GuestRecord {
     /// First-boot images of identities that were given up.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub leftovers: Vec<Leftover>,
+    /// Disks that came larger from the source than they are declared, and how large, in bytes.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub brought: BTreeMap<String, u64>,
 }
 
 /// What the caller keeps about a snapshot, a migration or a backup.

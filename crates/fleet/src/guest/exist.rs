@@ -149,6 +149,7 @@ impl Pass<'_> {
             self.record.stage = Stage::New;
             self.record.attempts += 1;
             self.record.applied = None;
+            self.record.brought.clear();
             self.record.pending.clear();
             self.record.booted = false;
             return Outcome::Persist;
@@ -356,6 +357,7 @@ impl Pass<'_> {
             let (model, _) = self.ours(identity).await?;
             changes = diff::diff(&want, &self.intent.owner, &model);
         }
+        self.keep_what_was_brought(&mut changes);
         if let Some((slot, has, wanted)) = changes.shrink.first() {
             let text = format!(
                 "disk {slot} has {has} and cannot be made smaller: declare at least that instead of {wanted}"
@@ -378,6 +380,25 @@ impl Pass<'_> {
             return Ok(None);
         }
         Ok(Some(changes))
+    }
+
+    /// A copy cannot be smaller than its source: what a disk brought along is not taken for a wish to shrink it.
+    fn keep_what_was_brought(&mut self, changes: &mut Changes) {
+        let young = self.record.stage < Stage::Settled;
+        let copied = super::choose::is_copy(&self.intent.source);
+        for (slot, has, wanted) in std::mem::take(&mut changes.shrink) {
+            if young && copied && !self.record.brought.contains_key(&slot) {
+                self.event(
+                    "DiskLarger",
+                    format!("disk {slot} stays as large as its source, {has}, though {wanted} is declared"),
+                );
+                self.record.brought.insert(slot.clone(), has.as_bytes());
+            }
+            let brought = self.record.brought.get(&slot);
+            if brought.is_none_or(|brought| has.as_bytes() > *brought) {
+                changes.shrink.push((slot, has, wanted));
+            }
+        }
     }
 
     /// Reads the guest; anything but our own ends the pass.

@@ -244,3 +244,42 @@ async fn a_backup_becomes_a_guest_with_an_identity_of_its_own() {
     assert_eq!(bench.inventory().await.of(&first).len(), 1);
     assert_eq!(bench.inventory().await.of(&second).len(), 1);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_copy_of_a_larger_source_stays_as_large_grows_when_asked_and_never_shrinks() {
+    for mode in [CloneMode::Auto, CloneMode::Full] {
+        let mut bench = Bench::new();
+        bench.ready().await;
+        let mut intent = machine("web", TEMPLATE);
+        let Source::Template { mode: how, .. } = &mut intent.source else {
+            panic!("machines are made from a template");
+        };
+        *how = mode;
+        intent.disks[0].size = Some(Size::mib(512));
+        let owner = bench.want(intent.clone());
+        bench.run().await;
+        let outcome = &bench.progress(&owner).outcome;
+        assert_eq!(outcome, &Outcome::Settled, "{mode:?} {}", bench.stories());
+        let brought = bench.progress(&owner).facts.clone();
+        let at_rest = bench.requests();
+        bench.call_now(&owner).await;
+        assert_eq!(bench.progress(&owner).outcome, Outcome::Settled);
+        assert_eq!(bench.requests(), at_rest, "what is accepted is at rest");
+
+        intent.disks[0].size = Some(Size::gib(64));
+        bench.want(intent.clone());
+        bench.run().await;
+        let disk = config_of(&bench, &owner).await;
+        let disk = disk.get("scsi0").unwrap();
+        assert!(disk.contains("size=64G"), "{mode:?}: {disk} {brought:?}");
+
+        intent.disks[0].size = Some(Size::gib(48));
+        bench.want(intent);
+        let refused = bench.call_now(&owner).await;
+        assert!(
+            matches!(&refused.outcome, Outcome::Failed { message, .. } if message.contains("cannot be made smaller")),
+            "{:?}",
+            refused.outcome
+        );
+    }
+}
