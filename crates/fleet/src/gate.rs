@@ -2,8 +2,8 @@
 //!
 //! PVE has no queue: whoever sends a hundred clones gets a hundred, and most of them fail on a lock.
 //! So work is let in by node, by storage, by template and for the cluster as a whole. The limits start
-//! low and feel their way: a lock timeout halves the limits concerned, work that ends well raises
-//! them by a little. Whoever finds no room stands in one line; who is next is who came first, except
+//! low and feel their way: a lock timeout halves the limits concerned, work that takes several times as
+//! long as it does on a quiet host lowers them by a tenth, work that ends well raises them by a little. Whoever finds no room stands in one line; who is next is who came first, except
 //! that nobody waits for a place somebody else needs elsewhere.
 
 use std::{
@@ -48,6 +48,9 @@ struct Place {
     /// When it was called to come in; who does not come loses its place.
     called: Option<Instant>,
 }
+
+/// What is left of a limit after work that was slow.
+const SLOWER: f64 = 0.9;
 
 /// How long somebody who was called may take to come.
 const PATIENCE: Duration = Duration::from_mins(1);
@@ -108,6 +111,7 @@ impl Gate {
             limit.busy = limit.busy.saturating_sub(1);
             match end {
                 End::Well => limit.allowed = (limit.allowed + 1.0 / limit.allowed).min(most),
+                End::Slow => limit.allowed = (limit.allowed * SLOWER).max(1.0),
                 End::Congested => limit.allowed = (limit.allowed / 2.0).max(1.0),
                 End::Other => {}
             }
@@ -183,6 +187,8 @@ impl Gate {
 pub(crate) enum End {
     /// Well.
     Well,
+    /// Well, but it took several times as long as on a quiet host.
+    Slow,
     /// On a lock somebody else held too long.
     Congested,
     /// In another way, which says nothing about load.
@@ -254,6 +260,34 @@ mod tests {
             .filter(|n| gate.enter(&owner(*n), node("b"), now))
             .count();
         assert!(admitted > 4 && admitted <= 12, "{admitted}");
+    }
+
+    #[test]
+    fn work_that_is_slow_lowers_the_limit_step_by_step_and_never_to_nothing() {
+        let now = Instant::now();
+        let mut gate = Gate::default();
+        let admitted = |gate: &mut Gate| {
+            let all: Vec<_> = (100..120).map(owner).collect();
+            let inside = all
+                .iter()
+                .filter(|who| gate.enter(who, node("a"), now))
+                .count();
+            for who in &all {
+                gate.forget(who, now);
+            }
+            inside
+        };
+        assert_eq!(admitted(&mut gate), 4);
+        for round in 0..2 {
+            gate.enter(&owner(round), node("a"), now);
+            gate.exit(&owner(round), End::Slow, now);
+        }
+        assert_eq!(admitted(&mut gate), 3);
+        for round in 0..50 {
+            gate.enter(&owner(round), node("a"), now);
+            gate.exit(&owner(round), End::Slow, now);
+        }
+        assert_eq!(admitted(&mut gate), 1);
     }
 
     #[test]

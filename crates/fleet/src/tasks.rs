@@ -79,6 +79,8 @@ type Subject = (StepKind, Option<String>);
 struct Learned {
     habit: Habit,
     last: u64,
+    /// What it takes on a quiet host: the least that was seen, forgotten slowly.
+    quick: Duration,
 }
 
 const SHORTEST: Duration = Duration::from_millis(100);
@@ -97,6 +99,23 @@ const TAUGHT: u32 = 3;
 const SUBJECTS: usize = 400;
 /// The part of a new measurement of the answer's time that is believed.
 const BELIEVED: u32 = 8;
+
+/// How many times longer than on a quiet host a step takes when its host has too much to do.
+const STRETCHED: u32 = 3;
+
+/// Whether the host alone decides how long a step takes: neither a guest's system nor the amount of data.
+fn hosts_alone(step: StepKind) -> bool {
+    matches!(
+        step,
+        StepKind::Clone
+            | StepKind::Resize
+            | StepKind::Configure
+            | StepKind::Start
+            | StepKind::Stop
+            | StepKind::Destroy
+            | StepKind::DeleteSnapshot
+    )
+}
 
 /// What a start is done to that has to wait for a growing disk.
 const BEHIND: &str = "behind another task";
@@ -316,14 +335,10 @@ impl Tasks {
         }
     }
 
-    /// A task has ended. Returns its owner, and what it did.
-    pub(crate) fn end(
-        &mut self,
-        upid: &Upid,
-        ended: Ended,
-        now: Instant,
-    ) -> Option<(Owner, StepKind)> {
+    /// A task has ended. Returns its owner, and whether it took far longer than it does on a quiet host.
+    pub(crate) fn end(&mut self, upid: &Upid, ended: Ended, now: Instant) -> Option<(Owner, bool)> {
         let flight = self.flying.remove(upid)?;
+        let slow = ended.is_ok() && self.is_slow(&flight);
         let took = now - flight.since;
         let done = self.done.entry((flight.step, ended.is_ok())).or_default();
         *done = (done.0 + 1, done.1 + took);
@@ -338,7 +353,20 @@ impl Tasks {
         }
         self.ended.retain(|_, (_, at)| now - *at < KEPT);
         self.ended.insert(upid.clone(), (ended, now));
-        Some((flight.owner, flight.step))
+        Some((flight.owner, slow))
+    }
+
+    /// Whether a task was seen running at an age at which it would long have ended on a quiet host.
+    fn is_slow(&self, flight: &Flight) -> bool {
+        let of = (flight.step, flight.of.clone());
+        let general = (flight.step, None);
+        let known = self.habits.get(&of).or_else(|| self.habits.get(&general));
+        let quick = known
+            .filter(|learned| learned.habit.lessons() >= TAUGHT)
+            .map(|learned| learned.quick);
+        flight.from_start
+            && hosts_alone(flight.step)
+            && quick.is_some_and(|quick| flight.running > quick * STRETCHED + SHORTEST)
     }
 
     fn learn(&mut self, subject: &Subject, after: Duration, by: Duration) {
@@ -348,12 +376,18 @@ impl Tasks {
             let guess = || Habit::guess(first_guess(subject.0));
             let habit = general.map_or_else(guess, |general| general.habit.begun_anew());
             let last = self.lessons;
-            self.habits.insert(subject.clone(), Learned { habit, last });
+            let learned = Learned {
+                habit,
+                last,
+                quick: by,
+            };
+            self.habits.insert(subject.clone(), learned);
             self.forget_oldest_subject();
         }
         if let Some(learned) = self.habits.get_mut(subject) {
             learned.habit.learn(after, by);
             learned.last = self.lessons;
+            learned.quick = by.min(learned.quick * 51 / 50);
         }
     }
 

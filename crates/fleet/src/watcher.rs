@@ -273,12 +273,15 @@ async fn ask_for_tasks(cluster: &Arc<Cluster>) {
     let mut state = cluster.state();
     state.tasks.asked(&question, &answer.running, asked, now);
     for (upid, end) in answer.ended {
-        let verdict = match &end {
+        let mut verdict = match &end {
             Ok(_) => End::Well,
             Err(error) if trouble::congested(error) => End::Congested,
             Err(_) => End::Other,
         };
-        if let Some((owner, _)) = state.tasks.end(&upid, end, now) {
+        if let Some((owner, slow)) = state.tasks.end(&upid, end, now) {
+            if slow {
+                verdict = End::Slow;
+            }
             if !state.tasks.any_of(&owner) {
                 wake.extend(state.gate.exit(&owner, verdict, now));
             }

@@ -120,7 +120,7 @@ fn an_end_is_kept_until_its_owner_has_seen_it() {
     assert!(matches!(tasks.standing(&upid(1)), Some(Standing::Flying)));
     assert_eq!(
         tasks.end(&upid(1), Ok(TaskEnd::Ok), now),
-        Some((owner(), StepKind::Start))
+        Some((owner(), false))
     );
     assert!(matches!(tasks.standing(&upid(1)), Some(Standing::Ended(_))));
     assert_eq!(tasks.due(), None);
@@ -202,4 +202,28 @@ fn a_start_that_waits_for_another_task_does_not_teach_how_long_a_start_takes() {
     assert!(tasks.due().unwrap() < start + Duration::from_secs(1));
     tasks.note(&upid(101), &owner(), StepKind::Start, start, true);
     assert!(tasks.due().unwrap() > start + Duration::from_secs(2));
+}
+
+#[test]
+fn a_step_that_takes_several_times_as_long_as_before_is_slow() {
+    let start = Instant::now();
+    let mut tasks = Tasks::default();
+    let take = |tasks: &mut Tasks, n: u32, millis: u64| {
+        tasks.asked = None;
+        tasks.note(&upid(n), &owner(), StepKind::Start, start, true);
+        let ends = start + Duration::from_millis(millis);
+        loop {
+            let now = tasks.due().unwrap();
+            if now >= ends {
+                return tasks.end(&upid(n), Ok(TaskEnd::Ok), now).unwrap().1;
+            }
+            let question = tasks.question(now);
+            tasks.asked(&question, &tasks.names(), now, now);
+        }
+    };
+    for n in 0..10 {
+        assert!(!take(&mut tasks, n, 300), "the usual is not slow");
+    }
+    assert!(!take(&mut tasks, 20, 500));
+    assert!(take(&mut tasks, 21, 4_000));
 }
