@@ -37,6 +37,8 @@ pub struct Options {
     pub namespace: Option<String>,
     /// The only value of the label `cluster.x-k8s.io/watch-filter` whose Cluster API objects are looked after.
     pub watch_filter: Option<String>,
+    /// Where consoles of machines are served, without a slash at the end; Proxmox VE's own pages are named when nowhere.
+    pub console: Option<String>,
 }
 
 impl Default for Options {
@@ -50,6 +52,7 @@ impl Default for Options {
             capi_credentials: None,
             namespace: None,
             watch_filter: None,
+            console: None,
         }
     }
 }

@@ -1,9 +1,10 @@
 //! `oxmox vm`: machines for people without kubectl, and the `kubectl create vmsnapshot` plugin.
 //!
 //! Every command is a change of an object, as kubectl would make it; nothing here speaks to Proxmox VE. With `--wait` it stays
-//! until the object says that the change has happened.
+//! until the object says that the change has happened. `console` alone goes elsewhere: to the operator's own server of consoles.
 
 mod act;
+mod console;
 mod place;
 mod show;
 mod snapshot;
@@ -44,11 +45,8 @@ enum Command {
         /// Its name.
         name: String,
     },
-    /// Says where a machine's console is on Proxmox VE's own pages.
-    Console {
-        /// Its name.
-        name: String,
-    },
+    /// Attaches this terminal to a machine's serial line; Ctrl-] leaves.
+    Console(console::Console),
     /// Starts a machine.
     Start(Act),
     /// Shuts a machine down.
@@ -99,7 +97,7 @@ impl Machines {
                 json,
             } => show::list(&there, all_namespaces, json).await?,
             Command::Describe { name } => show::describe(&there, &name).await?,
-            Command::Console { name } => show::console(&there, &name).await?,
+            Command::Console(console) => console::open(&there, &console).await?,
             Command::Start(act) => {
                 there
                     .change(&act, json!({ "powerState": "On" }), "started")

@@ -5,6 +5,7 @@
 
 mod bench;
 mod cli;
+mod console;
 mod crds;
 mod doctor;
 mod machines;

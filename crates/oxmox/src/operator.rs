@@ -23,6 +23,7 @@ use prometheus_client::{encoding::text::encode, metrics::gauge::Gauge, registry:
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
+use crate::console::{Consoles, Engine};
 use crate::output;
 use crate::webhook::{
     Webhook,
@@ -58,7 +59,22 @@ pub(crate) struct Operator {
     #[command(flatten)]
     webhook: WebhookArgs,
     #[command(flatten)]
+    consoles: ConsoleArgs,
+    #[command(flatten)]
     proxmox: Proxmox,
+}
+
+/// Consoles of machines.
+#[derive(Args)]
+#[command(next_help_heading = "Consoles")]
+struct ConsoleArgs {
+    /// Serve consoles of machines here, in clear text: put what speaks TLS before it. Without it the status of machines names
+    /// Proxmox VE's own pages.
+    #[arg(long, value_name = "ADDR")]
+    console_listen: Option<SocketAddr>,
+    /// The address under which people reach it, such as https://console.example.com.
+    #[arg(long, value_name = "URL", requires = "console_listen")]
+    console_url: Option<String>,
 }
 
 /// Conversion and admission of Cluster API objects.
@@ -153,6 +169,16 @@ impl Operator {
         registry.register("oxmox_leader", "Whether this replica acts", leader.clone());
         let ready = Ready::default();
         let webhook = self.serve_webhooks(&client, &ready, &stop).await?;
+        let consoles = match self.consoles.console_listen {
+            None => None,
+            Some(at) => Some(Consoles::listen(at, client.clone(), Clock::system()).await?),
+        };
+        let console = consoles.as_ref().map(|consoles| {
+            let said = self.consoles.console_url.as_deref();
+            let own = format!("http://{}", consoles.address());
+            said.map_or(own, |url| url.trim_end_matches('/').to_owned())
+        });
+        let engine = consoles.as_ref().map(Consoles::engine).unwrap_or_default();
         let listener = tokio::net::TcpListener::bind(self.listen)
             .await
             .with_context(|| format!("cannot listen on {}", self.listen))?;
@@ -180,17 +206,20 @@ impl Operator {
             namespace: self.namespace.clone(),
             watch_filter: self.watch_filter.clone(),
             connector,
+            console,
             ..Options::default()
         };
         if self.no_leader_election {
             leader.set(1);
+            engine.set(Some(options.fleet.clone()));
             controllers::run(client, options, stop.clone()).await;
         } else {
-            self.campaign(client, options, leader, stop.clone()).await;
+            self.campaign(client, options, leader, engine, stop.clone())
+                .await;
         }
         stop.cancel();
         let _ = web.await;
-        drop(webhook);
+        drop((webhook, consoles));
         Ok(ExitCode::SUCCESS)
     }
 
@@ -230,6 +259,7 @@ impl Operator {
         client: Client,
         options: Options,
         leader: Gauge<i64, std::sync::atomic::AtomicI64>,
+        engine: Engine,
         stop: CancellationToken,
     ) {
         let identity = self
@@ -249,8 +279,10 @@ impl Operator {
                 fleet: fleet::Fleet::new(),
                 ..options.clone()
             };
+            engine.set(Some(options.fleet.clone()));
+            let engine = engine.clone();
             async move {
-                let _lead = Leading(leader);
+                let _lead = Leading(leader, engine);
                 controllers::run(client, options, stop).await;
             }
         })
@@ -260,12 +292,13 @@ impl Operator {
     }
 }
 
-/// Clears the gauge when the work ends, however it ends.
-struct Leading(Gauge<i64, std::sync::atomic::AtomicI64>);
+/// Clears the gauge and lets go of the engine when the work ends, however it ends.
+struct Leading(Gauge<i64, std::sync::atomic::AtomicI64>, Engine);
 
 impl Drop for Leading {
     fn drop(&mut self) {
         self.0.set(0);
+        self.1.set(None);
     }
 }
 

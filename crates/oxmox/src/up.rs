@@ -7,7 +7,7 @@ pub(crate) mod apply;
 mod demo;
 mod progress;
 
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -16,11 +16,15 @@ use clap::Args;
 use kube::Client;
 use tokio_util::sync::CancellationToken;
 
+use crate::console::Consoles;
 use crate::output;
 use crate::signals::interrupted;
 use crate::webhook::Webhook;
 use crate::webhook::certificates::Bundle;
 use crate::webhook::keeper::Published;
+
+/// A free port that only this computer reaches.
+const LOOPBACK: SocketAddr = SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0));
 
 /// Runs Oxmox on this machine alone: an API server that kubectl understands, and all controllers.
 ///
@@ -107,7 +111,7 @@ impl Up {
         ));
 
         let client = Client::new(server.service(), "default");
-        let webhook = Webhook::listen(SocketAddr::from(([127, 0, 0, 1], 0))).await?;
+        let webhook = Webhook::listen(LOOPBACK).await?;
         let published = Published::Address(webhook.address());
         let bundle = Bundle::renewed(None, &published.names(), controllers::Clock::system().now())?
             .context("there was no certificate, so one was made")?;
@@ -117,8 +121,14 @@ impl Up {
             .context("cannot install Oxmox's kinds")?;
         apply::admission(&client, &published.admission(&bundle)).await?;
         let stop = CancellationToken::new();
+        let clock = controllers::Clock::system();
+        let consoles = Consoles::listen(LOOPBACK, client.clone(), clock).await?;
         let controllers = (!self.api_only).then(|| {
-            let options = controllers::Options::default();
+            let options = controllers::Options {
+                console: Some(format!("http://{}", consoles.address())),
+                ..controllers::Options::default()
+            };
+            consoles.engine().set(Some(options.fleet.clone()));
             tokio::spawn(controllers::run(client.clone(), options, stop.clone()))
         });
 
@@ -137,7 +147,7 @@ impl Up {
             let _ = controllers.await;
         }
         server.shutdown().await;
-        drop(webhook);
+        drop((webhook, consoles));
         drop(simulated);
         drop(scratch);
         outcome
@@ -177,6 +187,7 @@ fn next_steps(kubeconfig: &Path, demo: bool) {
         output::say("  kubectl delete vm web-2");
         output::say("Without kubectl, the same program does it:");
         output::say("  oxmox vm list");
+        output::say("  oxmox vm console web-1");
         output::say("  oxmox vm stop web-1 --wait");
         output::say("  oxmox vm snapshot first --vm web-1 --include-memory");
     } else {

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result};
 use api::vm::{VirtualMachine, condition};
 use comfy_table::Table;
 use k8s_openapi::api::core::v1::Event;
@@ -96,14 +96,4 @@ pub(super) async fn describe(there: &There, name: &str) -> Result<()> {
         let _ = writeln!(text, "  {at}  {reason}: {message}");
     }
     output::data(&text)
-}
-
-pub(super) async fn console(there: &There, name: &str) -> Result<()> {
-    let machine = there.machine(name).await?;
-    match machine.status.and_then(|status| status.console_url) {
-        Some(url) => output::data(&format!("{url}\n")),
-        None => {
-            bail!("{name} does not exist on Proxmox VE yet; `oxmox vm describe {name}` says why")
-        }
-    }
 }

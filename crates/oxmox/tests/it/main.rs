@@ -9,5 +9,6 @@
 mod chart;
 mod command_line;
 mod harness;
+mod machines;
 mod operator;
 mod up;

@@ -8,6 +8,7 @@ use fleet::{
     GuestFacts, GuestIntent, GuestProgress, Outcome, PowerFact, StepKind, Waiting, record::Stage,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use kube::ResourceExt as _;
 
 use super::{super::refs::Missing, follow};
 use crate::{conditions::Conditions, context::Context};
@@ -116,6 +117,10 @@ pub(super) fn status(
     let known = facts.power != PowerFact::Unknown;
     let identity = record.identity.as_ref();
     let console = identity.filter(|_| made).and_then(|identity| {
+        if let Some(base) = &context.console {
+            let place = crate::context::namespace(machine);
+            return Some(format!("{base}/console/{place}/{}", machine.name_any()));
+        }
         let node = facts.node.as_ref().unwrap_or(&identity.node);
         context
             .providers

@@ -1,0 +1,242 @@
+//! Consoles of machines, through this process: `/console/NAMESPACE/NAME`.
+//!
+//! Nobody is handed a ticket of Proxmox VE. Whoever wants to see a machine's serial line makes up a secret and writes its digest on the machine
+//! ([`ANNOTATION`]), which the Kubernetes API lets only those do who may change the machine; then it comes here with the secret. It is good for
+//! one visit, begun within a minute by the API server's own clock ([`FRESH`]). No Kubernetes credential leaves its owner's hands, every way of
+//! logging in to Kubernetes works, and what is stored tells nobody anything.
+//!
+//! The visitor speaks a WebSocket whose messages are those of PVE's terminal proxy, without its introduction: `0:LENGTH:bytes` is typed,
+//! `1:COLUMNS:ROWS:` is the window, `2` says that one is still there; what comes back is the line itself. `oxmox vm console` is such a
+//! visitor. The introduction, with PVE's ticket, is made here.
+
+mod carry;
+mod permit;
+
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use anyhow::{Context as _, Result};
+use api::vm::VirtualMachine;
+use axum::Router;
+use axum::extract::{Path, Query, Request, State};
+use axum::http::header::{AUTHORIZATION, HeaderMap};
+use axum::http::{HeaderName, HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse as _, Response};
+use axum::routing::get;
+use controllers::Clock;
+use fleet::{ClusterName, Fleet, NodeName, Vmid};
+use kube::{Api, Client};
+use serde::Deserialize;
+use tokio::net::TcpListener;
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+pub(crate) use permit::{ANNOTATION, MANAGER, digest};
+
+/// A server of consoles; dropping it stops it.
+pub(crate) struct Consoles {
+    address: SocketAddr,
+    engine: Engine,
+    _stop: DropGuard,
+}
+
+/// The engine whose connections are used: that of whoever acts now.
+#[derive(Clone, Default)]
+pub(crate) struct Engine(Arc<Mutex<Option<Fleet>>>);
+
+impl Engine {
+    /// Uses this engine from now on, or none.
+    pub(crate) fn set(&self, fleet: Option<Fleet>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = fleet;
+    }
+
+    fn get(&self) -> Option<Fleet> {
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+}
+
+#[derive(Clone)]
+struct Server {
+    client: Client,
+    clock: Clock,
+    engine: Engine,
+}
+
+impl Consoles {
+    /// Listens on `address` (port 0 takes a free one).
+    pub(crate) async fn listen(address: SocketAddr, client: Client, clock: Clock) -> Result<Self> {
+        let listener = TcpListener::bind(address)
+            .await
+            .with_context(|| format!("cannot listen for consoles on {address}"))?;
+        let address = listener.local_addr()?;
+        let engine = Engine::default();
+        let server = Server {
+            client,
+            clock,
+            engine: engine.clone(),
+        };
+        let router = Router::new()
+            .route("/console/{namespace}/{name}", get(console))
+            .with_state(server);
+        let stop = CancellationToken::new();
+        let stopped = stop.clone().cancelled_owned();
+        tokio::spawn(
+            axum::serve(listener, router)
+                .with_graceful_shutdown(stopped)
+                .into_future(),
+        );
+        Ok(Self {
+            address,
+            engine,
+            _stop: stop.drop_guard(),
+        })
+    }
+
+    /// Where it listens.
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Whose connections it uses.
+    pub(crate) fn engine(&self) -> Engine {
+        self.engine.clone()
+    }
+}
+
+/// Why a visitor is not let in: a status, and words for a person.
+struct Refusal(StatusCode, String);
+
+impl Refusal {
+    fn new(status: StatusCode, text: impl Into<String>) -> Self {
+        Self(status, text.into())
+    }
+}
+
+#[derive(Deserialize)]
+struct Token {
+    token: Option<String>,
+}
+
+async fn console(
+    State(server): State<Server>,
+    Path((namespace, name)): Path<(String, String)>,
+    Query(query): Query<Token>,
+    request: Request,
+) -> Response {
+    match admit(&server, &namespace, &name, query.token, request).await {
+        Ok(response) => response,
+        Err(Refusal(status, text)) => (status, text + "\n").into_response(),
+    }
+}
+
+async fn admit(
+    server: &Server,
+    namespace: &str,
+    name: &str,
+    token: Option<String>,
+    mut request: Request,
+) -> Result<Response, Refusal> {
+    let token = bearer(request.headers()).or(token).ok_or_else(|| {
+        let text =
+            format!("come with a token: `oxmox vm console -n {namespace} {name} --url` makes one");
+        Refusal::new(StatusCode::UNAUTHORIZED, text)
+    })?;
+    let key = websocket_key(request.headers()).ok_or_else(|| {
+        let text = "this address speaks WebSocket; `oxmox vm console` understands it";
+        Refusal::new(StatusCode::UPGRADE_REQUIRED, text)
+    })?;
+    let fleet = server.engine.get().ok_or_else(|| {
+        let text = "this replica does not act now; try again to reach the one that does";
+        Refusal::new(StatusCode::SERVICE_UNAVAILABLE, text)
+    })?;
+    let machines: Api<VirtualMachine> = Api::namespaced(server.client.clone(), namespace);
+    let machine = permit::redeem(&machines, name, &token, &server.clock).await?;
+    let line = open(&fleet, &machine).await?;
+    let upgrade = hyper::upgrade::on(&mut request);
+    tokio::spawn(async move {
+        if let Ok(visitor) = upgrade.await {
+            carry::carry(visitor, line).await;
+        }
+    });
+    let accept = tungstenite_accept(&key);
+    let headers = [
+        (header::CONNECTION, HeaderValue::from_static("Upgrade")),
+        (header::UPGRADE, HeaderValue::from_static("websocket")),
+        (header::SEC_WEBSOCKET_ACCEPT, accept),
+    ];
+    let mut response = (StatusCode::SWITCHING_PROTOCOLS, headers).into_response();
+    if offers_binary(request.headers()) {
+        let binary = HeaderValue::from_static("binary");
+        response
+            .headers_mut()
+            .insert(header::SEC_WEBSOCKET_PROTOCOL, binary);
+    }
+    Ok(response)
+}
+
+/// Opens the machine's serial line.
+async fn open(fleet: &Fleet, machine: &VirtualMachine) -> Result<carry::Line, Refusal> {
+    let nowhere = || {
+        let text = "the machine does not exist on Proxmox VE yet; `oxmox vm describe` says why";
+        Refusal::new(StatusCode::CONFLICT, text)
+    };
+    let status = machine.status.as_ref().ok_or_else(nowhere)?;
+    let (Some(cluster), Some(node), Some(vmid)) = (&status.cluster, &status.node, status.vmid)
+    else {
+        return Err(nowhere());
+    };
+    let cluster = ClusterName::new(cluster.as_str()).map_err(|_| nowhere())?;
+    let node = NodeName::new(node.as_str()).map_err(|_| nowhere())?;
+    let vmid = Vmid::new(vmid).map_err(|_| nowhere())?;
+    let pve = fleet.client(&cluster).ok_or_else(|| {
+        let text =
+            format!("Provider {cluster} is not connected; `kubectl describe provider` says why");
+        Refusal::new(StatusCode::SERVICE_UNAVAILABLE, text)
+    })?;
+    let failed = |error: pve::Error| {
+        let mut text = format!("Proxmox VE does not open the console: {error}");
+        if error.to_string().contains("serial interface") {
+            text += "; give the machine a serial line (`spec.hardware.serialPorts: [socket]`) and restart it";
+        }
+        Refusal::new(StatusCode::BAD_GATEWAY, text)
+    };
+    let guest = pve.node(&node).qemu(vmid);
+    let console = guest.terminal().await.map_err(failed)?;
+    let tunnel = guest.visit(&console).await.map_err(failed)?;
+    carry::Line::greet(tunnel, &console).await.ok_or_else(|| {
+        Refusal::new(
+            StatusCode::BAD_GATEWAY,
+            "Proxmox VE hung up before the console was open",
+        )
+    })
+}
+
+fn bearer(headers: &HeaderMap) -> Option<String> {
+    let value = headers.get(AUTHORIZATION)?.to_str().ok()?;
+    value.strip_prefix("Bearer ").map(str::to_owned)
+}
+
+fn text(headers: &HeaderMap, name: HeaderName) -> Option<&str> {
+    headers.get(name)?.to_str().ok()
+}
+
+fn websocket_key(headers: &HeaderMap) -> Option<String> {
+    let upgrade = text(headers, header::UPGRADE)?;
+    let fits = upgrade.eq_ignore_ascii_case("websocket")
+        && text(headers, header::SEC_WEBSOCKET_VERSION)? == "13";
+    let key = text(headers, header::SEC_WEBSOCKET_KEY)?;
+    fits.then(|| key.to_owned())
+}
+
+fn offers_binary(headers: &HeaderMap) -> bool {
+    let offered = text(headers, header::SEC_WEBSOCKET_PROTOCOL).unwrap_or_default();
+    offered.split(',').any(|one| one.trim() == "binary")
+}
+
+/// The answer to a WebSocket's key, as RFC 6455 computes it.
+fn tungstenite_accept(key: &str) -> HeaderValue {
+    let accept = carry::accept(key);
+    HeaderValue::from_str(&accept).unwrap_or_else(|_| HeaderValue::from_static(""))
+}

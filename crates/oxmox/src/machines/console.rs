@@ -1,0 +1,69 @@
+//! `oxmox vm console`: a machine's serial line in this terminal.
+
+mod connect;
+mod terminal;
+
+use anyhow::{Context as _, Result, bail};
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use clap::Args;
+use kube::api::{Patch, PatchParams};
+use secrecy::{ExposeSecret as _, SecretString};
+use serde_json::json;
+
+use super::act::There;
+use crate::console::{ANNOTATION, MANAGER, digest};
+use crate::output;
+
+/// Which console.
+#[derive(Args)]
+pub(super) struct Console {
+    /// Its name.
+    name: String,
+    /// Print an address for a WebSocket client instead: good once, within a minute. It is a secret.
+    #[arg(long)]
+    url: bool,
+    /// PEM file of the authority that signed the console's certificate, if this computer does not know it.
+    #[arg(long, value_name = "FILE")]
+    ca: Option<std::path::PathBuf>,
+}
+
+pub(super) async fn open(there: &There, console: &Console) -> Result<()> {
+    let name = &console.name;
+    let machine = there.machine(name).await?;
+    let status = machine.status.unwrap_or_default();
+    let Some(url) = status.console_url else {
+        bail!("{name} does not exist on Proxmox VE yet; `oxmox vm describe {name}` says why");
+    };
+    if !url.ends_with(&format!("/console/{}/{name}", there.namespace)) {
+        bail!(
+            "consoles are not served here: start `oxmox operator` with --console-listen and --console-url; Proxmox VE's own page is {url}"
+        );
+    }
+    let secret = permit(there, name).await?;
+    if console.url {
+        return output::data(&format!("{url}?token={}\n", secret.expose_secret()));
+    }
+    let socket = connect::connect(&url, &secret, console.ca.as_deref()).await?;
+    output::say(format_args!(
+        "{name}'s serial line; Ctrl-] leaves, Enter shows a prompt"
+    ));
+    terminal::attach(socket).await
+}
+
+/// Makes up a secret and writes its digest on the machine, for one visit.
+async fn permit(there: &There, name: &str) -> Result<SecretString> {
+    let bytes = [uuid::Uuid::new_v4(), uuid::Uuid::new_v4()];
+    let secret = URL_SAFE_NO_PAD.encode(bytes.map(uuid::Uuid::into_bytes).concat());
+    let permit = json!({ "metadata": { "annotations": { ANNOTATION: digest(&secret) } } });
+    let params = PatchParams {
+        field_manager: Some(MANAGER.to_owned()),
+        ..PatchParams::default()
+    };
+    there
+        .machines()
+        .patch(name, &params, &Patch::Merge(&permit))
+        .await
+        .with_context(|| format!("you may see the console of who you may change, and the API server refused to change {name}"))?;
+    Ok(secret.into())
+}

@@ -1,0 +1,84 @@
+//! The way to the server of consoles.
+
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail};
+use axum::body::Bytes;
+use axum::http::{Request, StatusCode, Uri, header};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use http_body_util::{BodyExt as _, Full};
+use hyper::upgrade::Upgraded;
+use hyper_util::client::legacy::Client;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use pve::tls::Trust;
+use secrecy::{ExposeSecret as _, SecretString};
+use tokio_tungstenite::WebSocketStream;
+use tokio_tungstenite::tungstenite::protocol::Role;
+
+pub(super) type Socket = WebSocketStream<TokioIo<Upgraded>>;
+
+/// How often a replica is asked that does not act: the next one may.
+const ATTEMPTS: u32 = 10;
+const PAUSE: Duration = Duration::from_millis(300);
+
+/// Goes there with the secret.
+pub(super) async fn connect(url: &str, secret: &SecretString, ca: Option<&Path>) -> Result<Socket> {
+    let uri: Uri = url
+        .parse()
+        .context("the machine's console has no usable address")?;
+    let trust = match ca {
+        None => Trust::System,
+        Some(file) => {
+            let pem = std::fs::read_to_string(file)
+                .with_context(|| format!("cannot read {}", file.display()))?;
+            Trust::Authority(pem)
+        }
+    };
+    let connector = hyper_rustls::HttpsConnectorBuilder::new()
+        .with_tls_config(pve::tls::client_config(&trust)?)
+        .https_or_http()
+        .enable_http1()
+        .build();
+    let client: Client<_, Full<Bytes>> = Client::builder(TokioExecutor::new()).build(connector);
+    for attempt in 1.. {
+        let key = STANDARD.encode(uuid::Uuid::new_v4().as_bytes());
+        let request = Request::get(uri.clone())
+            .header(
+                header::AUTHORIZATION,
+                format!("Bearer {}", secret.expose_secret()),
+            )
+            .header(header::CONNECTION, "Upgrade")
+            .header(header::UPGRADE, "websocket")
+            .header(header::SEC_WEBSOCKET_VERSION, "13")
+            .header(header::SEC_WEBSOCKET_PROTOCOL, "binary")
+            .header(header::SEC_WEBSOCKET_KEY, key)
+            .body(Full::new(Bytes::new()))
+            .context("the machine's console has no usable address")?;
+        let mut response = client.request(request).await.with_context(|| {
+            format!(
+                "cannot reach {}",
+                uri.authority().map_or(url, |a| a.as_str())
+            )
+        })?;
+        match response.status() {
+            StatusCode::SWITCHING_PROTOCOLS => {
+                let upgraded = hyper::upgrade::on(&mut response)
+                    .await
+                    .context("the console's connection broke")?;
+                let io = TokioIo::new(upgraded);
+                return Ok(WebSocketStream::from_raw_socket(io, Role::Client, None).await);
+            }
+            StatusCode::SERVICE_UNAVAILABLE if attempt < ATTEMPTS => {
+                tokio::time::sleep(PAUSE).await;
+            }
+            status => {
+                let body = response.into_body().collect().await?.to_bytes();
+                let text = String::from_utf8_lossy(&body);
+                bail!("the console is not opened ({status}): {}", text.trim());
+            }
+        }
+    }
+    bail!("no replica that acts was reached")
+}

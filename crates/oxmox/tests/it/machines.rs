@@ -1,0 +1,217 @@
+//! `oxmox vm …` against the demo: every command, and what it says when it cannot.
+
+use std::path::Path;
+use std::process::Stdio;
+
+use tokio::io::AsyncWriteExt as _;
+use tokio::process::Command;
+
+use crate::harness::{OXMOX, PATIENCE, Running};
+
+struct Demo {
+    _running: Running,
+    data: tempfile::TempDir,
+}
+
+impl Demo {
+    /// A demo whose machines are all ready.
+    async fn start() -> Self {
+        let data = tempfile::tempdir().unwrap();
+        let directory = data.path().to_str().unwrap();
+        let running = Running::start(&["up", "--demo", "--data-dir", directory], &[]);
+        running.says("Try next").await;
+        Self {
+            _running: running,
+            data,
+        }
+    }
+
+    fn kubeconfig(&self) -> &Path {
+        self.data.path()
+    }
+
+    async fn vm(&self, args: &[&str]) -> (bool, String) {
+        self.typed(args, "").await
+    }
+
+    /// Runs `oxmox vm …` with something typed into it.
+    async fn typed(&self, args: &[&str], input: &str) -> (bool, String) {
+        let mut child = Command::new(OXMOX)
+            .arg("vm")
+            .args(args)
+            .env("KUBECONFIG", self.kubeconfig().join("kubeconfig"))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()
+            .unwrap();
+        let mut stdin = child.stdin.take().unwrap();
+        stdin.write_all(input.as_bytes()).await.unwrap();
+        drop(stdin);
+        let ended = tokio::time::timeout(PATIENCE, child.wait_with_output());
+        let output = ended.await.unwrap().unwrap();
+        let text = [output.stdout, output.stderr].concat();
+        (
+            output.status.success(),
+            String::from_utf8_lossy(&text).into_owned(),
+        )
+    }
+
+    async fn succeeds(&self, args: &[&str]) -> String {
+        let (ok, said) = self.vm(args).await;
+        assert!(ok, "{args:?}: {said}");
+        said
+    }
+
+    async fn fails(&self, args: &[&str], fix: &str) {
+        let (ok, said) = self.vm(args).await;
+        assert!(!ok && said.contains(fix), "{args:?}: {said}");
+    }
+}
+
+#[tokio::test]
+async fn every_command_does_what_it_says_and_says_what_to_do_when_it_cannot() {
+    let demo = Demo::start().await;
+    let listed = demo.succeeds(&["list"]).await;
+    assert!(
+        listed.contains("web-1") && listed.contains("Running"),
+        "{listed}"
+    );
+    let all = demo.succeeds(&["list", "-A", "--json"]).await;
+    assert!(all.contains("\"name\": \"db-1\""), "{all}");
+    let nothing = demo.succeeds(&["list", "-n", "elsewhere"]).await;
+    assert!(nothing.contains("no machines in elsewhere"), "{nothing}");
+    let described = demo.succeeds(&["describe", "web-1"]).await;
+    assert!(described.contains("/console/default/web-1"), "{described}");
+    assert!(!described.contains("token="), "{described}");
+
+    for command in [
+        "start", "stop", "restart", "pause", "delete", "describe", "console",
+    ] {
+        demo.fails(
+            &[command, "web-9"],
+            "`oxmox vm list -A` shows those there are",
+        )
+        .await;
+        demo.fails(
+            &[command, "web-1", "-n", "elsewhere"],
+            "in namespace \"elsewhere\"",
+        )
+        .await;
+        demo.fails(&[command], "<NAME>").await;
+    }
+    demo.fails(
+        &["move", "web-9", "--to", "pve2"],
+        "there is no machine \"web-9\"",
+    )
+    .await;
+    demo.fails(&["move", "web-1"], "--to").await;
+    demo.fails(&["stop", "web-1", "--timeout", "5"], "--wait")
+        .await;
+
+    demo.succeeds(&["pause", "web-1", "--wait"]).await;
+    let paused = demo.succeeds(&["describe", "web-1"]).await;
+    assert!(paused.contains("powerState: Paused"), "{paused}");
+    demo.succeeds(&["start", "web-1", "--wait"]).await;
+    demo.succeeds(&["restart", "web-1", "--wait"]).await;
+    demo.succeeds(&["stop", "web-1", "--hard", "--wait"]).await;
+    let off = demo.succeeds(&["describe", "web-1"]).await;
+    assert!(
+        off.contains("powerState: Off") || off.contains("powerState: \"Off\""),
+        "{off}"
+    );
+
+    let node = |text: &str| {
+        let line = text
+            .lines()
+            .find(|line| line.trim_start().starts_with("node: "));
+        line.map(|line| line.trim().to_owned())
+    };
+    let before = node(&demo.succeeds(&["describe", "web-2"]).await);
+    let to = if before.as_deref() == Some("node: pve2") {
+        "pve3"
+    } else {
+        "pve2"
+    };
+    demo.succeeds(&["move", "web-2", "--to", to, "--wait"])
+        .await;
+    let after = demo.succeeds(&["describe", "web-2"]).await;
+    assert_eq!(
+        after.matches(&format!("node: {to}")).count().min(1),
+        1,
+        "{after}"
+    );
+
+    demo.succeeds(&["delete", "web-2", "--wait"]).await;
+    let left = demo.succeeds(&["list"]).await;
+    assert!(!left.contains("web-2") && left.contains("db-1"), "{left}");
+}
+
+#[tokio::test]
+async fn a_console_is_opened_through_the_operator_once_per_permit() {
+    let demo = Demo::start().await;
+    let (ok, said) = demo
+        .typed(&["console", "web-1"], "joe\rsecret\rhostname\r")
+        .await;
+    assert!(ok, "{said}");
+    assert!(said.contains("web-1 login: joe"), "{said}");
+    assert!(!said.contains("secret"), "a password is not echoed: {said}");
+    assert!(
+        said.contains("joe@web-1:~$ hostname\r\nweb-1\r\n"),
+        "{said}"
+    );
+    assert!(said.contains("left the console"), "{said}");
+
+    let url = demo.succeeds(&["console", "web-1", "--url"]).await;
+    let (address, token) = url.trim().split_once("?token=").unwrap();
+    assert!(address.ends_with("/console/default/web-1"), "{url}");
+    let described = demo.succeeds(&["describe", "web-1"]).await;
+    assert!(
+        !described.contains(token),
+        "only the digest is kept: {described}"
+    );
+    assert_eq!(visit(address, None).await, 401);
+    assert_eq!(visit(address, Some("wrong")).await, 403);
+    assert_eq!(
+        visit(&address.replace("web-1", "web-9"), Some(token)).await,
+        403
+    );
+    assert_eq!(visit(address, Some(token)).await, 101);
+    assert_eq!(
+        visit(address, Some(token)).await,
+        403,
+        "a token is good once"
+    );
+
+    demo.succeeds(&["stop", "web-1", "--hard", "--wait"]).await;
+    let (_, off) = demo.typed(&["console", "web-1"], "\r").await;
+    assert!(off.contains("not running"), "{off}");
+}
+
+/// Asks for a WebSocket; the status of the answer.
+async fn visit(address: &str, token: Option<&str>) -> u16 {
+    use tokio::io::AsyncReadExt as _;
+    let (host, path) = address
+        .strip_prefix("http://")
+        .and_then(|rest| rest.split_once('/'))
+        .unwrap();
+    let mut socket = tokio::net::TcpStream::connect(host).await.unwrap();
+    let query = token
+        .map(|token| format!("?token={token}"))
+        .unwrap_or_default();
+    let request = format!(
+        "GET /{path}{query} HTTP/1.1\r\nHost: {host}\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
+         Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
+    );
+    socket.write_all(request.as_bytes()).await.unwrap();
+    let mut answer = Vec::new();
+    while !answer.windows(2).any(|two| two == b"\r\n") {
+        let mut part = [0; 512];
+        let length = socket.read(&mut part).await.unwrap();
+        assert!(length > 0, "no answer");
+        answer.extend_from_slice(&part[..length]);
+    }
+    let text = String::from_utf8_lossy(&answer).into_owned();
+    text.split(' ').nth(1).unwrap().parse().unwrap()
+}
