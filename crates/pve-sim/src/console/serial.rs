@@ -247,8 +247,13 @@ mod tests {
     fn messages_may_come_in_pieces_and_many_at_once() {
         let mut serial = line();
         assert_eq!(serial.input(b"1:80:2"), b"");
-        assert_eq!(serial.input(b"4:20:2:ab"), b"");
-        assert!(serial.is_over(), "2:ab is no message after a ping");
+        assert_eq!(
+            serial.input(b"4:20:2:ab"),
+            b"ab",
+            "a size, a ping and two keys"
+        );
+        assert_eq!(serial.input(b"hello"), b"");
+        assert!(serial.is_over(), "that is no message");
         let mut serial = line();
         assert_eq!(serial.input(b"1:80:24:20:2:ab0:1:"), b"ab");
         assert_eq!(serial.input(b"c"), b"c");
