@@ -88,6 +88,7 @@ pub(crate) fn secret_changed(context: &Context, place: &str, name: &str) {
         });
         if reads {
             context.paces.forget(&cluster.uid().unwrap_or_default());
+            context.places.forget(&cluster);
             context.queues.proxmox_clusters.push_object(&cluster);
         }
     }
@@ -165,6 +166,7 @@ async fn remove(
     if left.is_empty() {
         secrets::release(context, object).await?;
         context.release(object).await?;
+        context.places.forget(object);
         return Ok(Action::await_change());
     }
     let names: Vec<_> = left.iter().map(|machine| machine.name_any()).collect();

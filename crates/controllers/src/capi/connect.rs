@@ -6,14 +6,17 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use api::infrastructure::v1beta1::{Instance, ProxmoxCluster};
 use api::vm::NamespacedRef;
 use fleet::ClusterName;
 use k8s_openapi::ByteString;
+use kube::ResourceExt as _;
 use pve::Credentials;
 use pve::tls::Trust;
+use tokio::time::Instant;
 
 use super::{Stop, Wait};
 use crate::Connection;
@@ -44,7 +47,87 @@ impl fmt::Debug for GlobalCredentials {
 
 /// Which places are connected, and with which credentials.
 #[derive(Default)]
-pub(crate) struct Places(Mutex<BTreeMap<ClusterName, Place>>);
+pub(crate) struct Places(Mutex<Connected>);
+
+#[derive(Default)]
+struct Connected {
+    places: BTreeMap<ClusterName, Place>,
+    /// Where the instances of ProxmoxClusters are, by UID and name, as their Secrets said when they were read last. Each
+    /// of a hundred machines asks for it several times while it comes up.
+    instances: BTreeMap<(String, Option<String>), Known<ClusterName>>,
+    /// The ProxmoxClusters whose Secrets are held, by UID.
+    held: BTreeMap<String, Known<()>>,
+}
+
+/// What was found out about a ProxmoxCluster as it was then.
+#[derive(Clone)]
+struct Known<T> {
+    what: T,
+    generation: Option<i64>,
+    at: Instant,
+}
+
+impl<T: Clone> Known<T> {
+    fn of(cluster: &ProxmoxCluster, what: T) -> Self {
+        Self {
+            what,
+            generation: cluster.metadata.generation,
+            at: Instant::now(),
+        }
+    }
+
+    fn still(&self, cluster: &ProxmoxCluster) -> Option<T> {
+        let same = self.generation == cluster.metadata.generation;
+        (same && self.at.elapsed() < AGE).then(|| self.what.clone())
+    }
+}
+
+/// How long what a Secret said is believed. Most changes are seen in a watch; those of other namespaces may not be.
+const AGE: Duration = Duration::from_mins(5);
+
+impl Places {
+    fn lock(&self) -> MutexGuard<'_, Connected> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Where an instance is, if that was found out for the cluster as it is now, lately, and no Secret has changed since.
+    pub(super) fn known(
+        &self,
+        cluster: &ProxmoxCluster,
+        instance: Option<&Instance>,
+    ) -> Option<ClusterName> {
+        let connected = self.lock();
+        let known = connected.instances.get(&key(cluster, instance))?;
+        known.still(cluster)
+    }
+
+    /// Whether the Secrets of a cluster are held already.
+    pub(super) fn is_held(&self, cluster: &ProxmoxCluster) -> bool {
+        let uid = cluster.uid().unwrap_or_default();
+        let connected = self.lock();
+        let known = connected.held.get(&uid);
+        known.is_some_and(|known| known.still(cluster).is_some())
+    }
+
+    /// The Secrets of a cluster are held now.
+    pub(super) fn hold(&self, cluster: &ProxmoxCluster) {
+        let uid = cluster.uid().unwrap_or_default();
+        self.lock().held.insert(uid, Known::of(cluster, ()));
+    }
+
+    /// Has the Secrets of a cluster read again.
+    pub(super) fn forget(&self, cluster: &ProxmoxCluster) {
+        let uid = cluster.uid().unwrap_or_default();
+        let mut connected = self.lock();
+        connected.instances.retain(|(of, _), _| *of != uid);
+        connected.held.remove(&uid);
+    }
+}
+
+fn key(cluster: &ProxmoxCluster, instance: Option<&Instance>) -> (String, Option<String>) {
+    let name = instance.map(|instance| instance.name.clone());
+    (cluster.uid().unwrap_or_default(), name)
+}
 
 #[derive(Clone, PartialEq)]
 struct Place {
@@ -75,14 +158,11 @@ pub(super) async fn connect(
         trust: connection.trust.clone(),
         credentials,
     };
-    let known = {
-        let mut places = context
-            .places
-            .0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        places.insert(name.clone(), place.clone())
-    };
+    let known = context
+        .places
+        .lock()
+        .places
+        .insert(name.clone(), place.clone());
     match known {
         Some(known) if known == place => {}
         Some(known) if known.endpoints == place.endpoints && known.trust == place.trust => {
@@ -98,6 +178,9 @@ pub(super) async fn connect(
                 .connect(name.clone(), client, fleet::Options::default());
         }
     }
+    let found = Known::of(cluster, name.clone());
+    let key = key(cluster, instance);
+    context.places.lock().instances.insert(key, found);
     Ok(name)
 }
 

@@ -43,6 +43,9 @@ fn own(object: &ProxmoxCluster) -> Vec<String> {
 
 /// Keeps the Secrets until the cluster is gone, and has them moved with it.
 pub(super) async fn hold(context: &Context, object: &ProxmoxCluster) -> Result<(), Error> {
+    if context.places.is_held(object) {
+        return Ok(());
+    }
     let api: Api<Secret> = Api::namespaced(context.client.clone(), &namespace(object));
     for name in own(object) {
         let Some(secret) = api.get_metadata_opt(&name).await? else {
@@ -79,6 +82,7 @@ pub(super) async fn hold(context: &Context, object: &ProxmoxCluster) -> Result<(
             Err(error) => return Err(error.into()),
         }
     }
+    context.places.hold(object);
     Ok(())
 }
 

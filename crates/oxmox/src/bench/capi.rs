@@ -37,6 +37,7 @@ const COLUMNS: &[Column] = &[
     Column("ratio", "Makespan ÷ ideal", 2),
     Column("requests_created", "PVE requests per machine created", 1),
     Column("writes_created", "Kubernetes writes per machine", 1),
+    Column("reads_created", "Kubernetes reads per machine", 1),
     Column("idle_requests_per_second", "Idle PVE requests/s", 2),
     Column("removal_s", "Removal (s)", 1),
     Column("requests_removed", "PVE requests per machine removed", 1),
@@ -77,7 +78,7 @@ async fn run(setting: &Setting, machines: u32, sheet: &mut Sheet) -> Result<()> 
         world.join(&format!("m-{number}")).await?;
     }
     tokio::time::sleep(REST).await;
-    let (created, writes) = (world.requests(), world.writes());
+    let (created, writes, reads) = (world.requests(), world.writes(), world.reads());
 
     world.forget();
     tokio::time::sleep(REST).await;
@@ -104,6 +105,7 @@ async fn run(setting: &Setting, machines: u32, sheet: &mut Sheet) -> Result<()> 
         number(makespan.as_secs_f64() / ideal.as_secs_f64()),
         each(created),
         each(writes),
+        each(reads),
         number(super::guests::count(idle) / REST.as_secs_f64()),
         number(removal.as_secs_f64()),
         each(removed),

@@ -68,7 +68,7 @@ fn listed(object: &ProxmoxCluster) -> (Mode, &[Instance]) {
     }
 }
 
-/// Connects every Proxmox VE cluster that the mode puts to use.
+/// Connects every Proxmox VE cluster that the mode puts to use. Secrets are read only where nobody has read them lately.
 pub(super) async fn connect(
     context: &Context,
     object: &ProxmoxCluster,
@@ -106,7 +106,7 @@ pub(super) async fn connect(
     Ok(all)
 }
 
-/// What is in use, as far as it is known without asking anybody.
+/// What is in use.
 pub(in crate::capi) async fn used(
     context: &Context,
     object: &ProxmoxCluster,
@@ -122,11 +122,14 @@ async fn one(
     object: &ProxmoxCluster,
     instance: Option<&Instance>,
 ) -> Result<Used, Stop> {
-    let place = match connect::connect(context, object, instance).await {
-        Ok(name) => Ok(name),
-        // One instance's credentials being wrong is no reason to stop using the others.
-        Err(Stop::Wait(wait)) => Err(wait),
-        Err(other) => return Err(other),
+    let place = match context.places.known(object, instance) {
+        Some(name) => Ok(name),
+        None => match connect::connect(context, object, instance).await {
+            Ok(name) => Ok(name),
+            // One instance's credentials being wrong is no reason to stop using the others.
+            Err(Stop::Wait(wait)) => Err(wait),
+            Err(other) => return Err(other),
+        },
     };
     let facts = place
         .as_ref()

@@ -27,7 +27,7 @@ pub(super) struct World {
     /// The Kubernetes API, as a user sees it.
     pub(super) client: Client,
     clusters: Vec<Cluster>,
-    writes: Arc<AtomicU64>,
+    kubernetes: Arc<Kubernetes>,
     _simulators: Vec<Simulator>,
     _server: apiserver::InMemory,
     _player: Player,
@@ -50,11 +50,11 @@ impl World {
         let server = apiserver::InMemory::with(apiserver::Clock::at(clock.now()), setting.seed);
         let client = Client::new(server.service(), "default");
         install(&client).await?;
-        let writes = Arc::new(AtomicU64::new(0));
+        let kubernetes = Arc::<Kubernetes>::default();
         let stop = CancellationToken::new();
         let counted = Counted {
             inner: server.service(),
-            writes: writes.clone(),
+            kubernetes: kubernetes.clone(),
         };
         let options = Options {
             connector: connector(&clusters),
@@ -70,7 +70,7 @@ impl World {
             _player: Player::start(client.clone()),
             client,
             clusters,
-            writes,
+            kubernetes,
             _simulators: simulators,
             _server: server,
             _stop: stop.drop_guard(),
@@ -207,9 +207,14 @@ impl World {
             .sum()
     }
 
-    /// What the controllers wrote to the Kubernetes API.
+    /// How often the controllers wrote to the Kubernetes API.
     pub(super) fn writes(&self) -> u64 {
-        self.writes.load(Ordering::Relaxed)
+        self.kubernetes.writes.load(Ordering::Relaxed)
+    }
+
+    /// How often the controllers asked the Kubernetes API for something, besides watching.
+    pub(super) fn reads(&self) -> u64 {
+        self.kubernetes.reads.load(Ordering::Relaxed)
     }
 
     /// Counts from now on.
@@ -217,7 +222,8 @@ impl World {
         for cluster in &self.clusters {
             cluster.control().reset_counts();
         }
-        self.writes.store(0, Ordering::Relaxed);
+        self.kubernetes.writes.store(0, Ordering::Relaxed);
+        self.kubernetes.reads.store(0, Ordering::Relaxed);
     }
 }
 
@@ -293,11 +299,18 @@ fn owner(kind: &str, name: &str, uid: Option<&str>) -> Value {
     })
 }
 
-/// The Kubernetes API with a counter of writes before it.
+/// What the Kubernetes API was asked.
+#[derive(Default)]
+struct Kubernetes {
+    writes: AtomicU64,
+    reads: AtomicU64,
+}
+
+/// The Kubernetes API with counters before it.
 #[derive(Clone)]
 struct Counted<S> {
     inner: S,
-    writes: Arc<AtomicU64>,
+    kubernetes: Arc<Kubernetes>,
 }
 
 impl<S, B> tower::Service<Request<B>> for Counted<S>
@@ -313,8 +326,14 @@ where
     }
 
     fn call(&mut self, request: Request<B>) -> S::Future {
+        let watches = request
+            .uri()
+            .query()
+            .is_some_and(|query| query.contains("watch="));
         if request.method() != Method::GET {
-            self.writes.fetch_add(1, Ordering::Relaxed);
+            self.kubernetes.writes.fetch_add(1, Ordering::Relaxed);
+        } else if !watches {
+            self.kubernetes.reads.fetch_add(1, Ordering::Relaxed);
         }
         self.inner.call(request)
     }
