@@ -27,7 +27,7 @@ use crate::kinds::Watches;
 pub(crate) use cluster::Paces;
 pub use connect::GlobalCredentials;
 pub(crate) use connect::Places;
-pub(crate) use machine::Identified;
+pub(crate) use machine::{Asked, Identified};
 pub(crate) use spread::Chosen;
 
 /// Something is missing that may yet come; the reason is fit for a condition.

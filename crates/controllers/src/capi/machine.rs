@@ -29,6 +29,7 @@ use crate::kinds::Watches;
 use crate::work::Action;
 
 pub(super) use intent::{gibibytes, memory};
+pub(crate) use network::Asked;
 pub(super) use source::templates;
 
 /// How long a machine that is being worked on is left to the engine's call at most, and a step of it unsaid.

@@ -1,5 +1,8 @@
 //! The addresses of a machine, claimed and awaited.
 
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
 use api::cluster_api::{IPAddress, IPAddressClaim};
 use api::infrastructure::v1beta1::{Device, Vrf};
 use fleet::GuestRecord;
@@ -8,6 +11,7 @@ use fleet::record::Identity;
 use kube::api::PostParams;
 use kube::runtime::reflector::ObjectRef;
 use kube::{Api, ResourceExt as _};
+use tokio::time::Instant;
 
 use super::super::address::{self, Given, Pools};
 use super::super::netplan::{self, Interface, Outside};
@@ -15,6 +19,33 @@ use super::super::networkd::{self, Unit};
 use super::super::{Stop, Wait};
 use super::Subject;
 use crate::context::{Context, namespace};
+
+/// Claims that were made a moment ago and may not show in the watch yet, by namespace and name.
+#[derive(Default)]
+pub(crate) struct Asked(Mutex<BTreeMap<(String, String), Instant>>);
+
+impl Asked {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<(String, String), Instant>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether a claim was not made just now; from now on it was.
+    fn is_new(&self, place: &str, claim: &str) -> bool {
+        let mut asked = self.lock();
+        let key = (place.to_owned(), claim.to_owned());
+        let just_now = |at: &Instant| at.elapsed() < super::MOMENT;
+        if asked.get(&key).is_some_and(just_now) {
+            return false;
+        }
+        asked.insert(key, Instant::now());
+        true
+    }
+
+    /// A claim shows in the watch.
+    fn seen(&self, place: &str, claim: &str) {
+        self.lock().remove(&(place.to_owned(), claim.to_owned()));
+    }
+}
 
 /// The interfaces a machine has: as declared, or `net0` with the cluster's addresses, from DHCP where it has none.
 pub(super) fn devices(subject: &Subject<'_>) -> Vec<Device> {
@@ -90,10 +121,15 @@ pub(super) async fn addresses(
         for need in address::needs(&object.name_any(), &owner, &device, &pools) {
             let reference = ObjectRef::new(&need.claim).within(&place);
             let Some(claim) = context.stores.claims.get(&reference) else {
-                asked |= ask(&claims, &address::claim(&need, object, &cluster)).await?;
+                if context.asked.is_new(&place, &need.claim) {
+                    asked |= ask(&claims, &address::claim(&need, object, &cluster)).await?;
+                } else {
+                    asked = true;
+                }
                 waiting.push(need.claim);
                 continue;
             };
+            context.asked.seen(&place, &need.claim);
             let conflict = |error: address::Conflict| {
                 Wait::new("WaitingForStaticIPAllocation", error.to_string())
             };
