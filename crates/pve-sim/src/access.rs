@@ -7,6 +7,7 @@
 //! user have. `root@pam` may everything, but a token of `root@pam` is not `root@pam`.
 
 pub(crate) mod privilege;
+pub(crate) mod tfa;
 pub(crate) mod ticket;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -87,6 +88,8 @@ pub(crate) struct User {
     pub(crate) details: BTreeMap<String, String>,
     #[serde(default)]
     pub(crate) tokens: BTreeMap<String, Token>,
+    #[serde(default)]
+    pub(crate) tfa: tfa::Factors,
 }
 
 /// An API token of a user.

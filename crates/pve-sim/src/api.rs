@@ -6,12 +6,17 @@ mod cluster;
 mod firewall;
 mod ha;
 mod mapping;
+mod metrics;
 mod node;
 mod pools;
+mod replication;
 mod sdn;
 mod task;
 mod version;
 
+use serde_json::{Value, json};
+
+use crate::call::Reply;
 use crate::release::Release;
 use crate::route::Route;
 use crate::{guest, storage};
@@ -30,7 +35,15 @@ pub(crate) fn routes(release: Release) -> Vec<Route> {
     routes.extend(ha::routes(release));
     routes.extend(sdn::routes(release));
     routes.extend(mapping::routes());
+    routes.extend(metrics::routes(release));
+    routes.extend(replication::routes());
     routes.extend(guest::routes(release));
     routes.extend(storage::routes(release));
     routes
+}
+
+/// What lies below a path, as PVE's directories list it.
+pub(crate) fn index(key: &str, names: &[&str]) -> Reply {
+    let rows = names.iter().map(|name| json!({ key: name }));
+    rows.collect::<Value>().into()
 }

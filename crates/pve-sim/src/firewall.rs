@@ -51,6 +51,8 @@ pub(crate) struct Firewall {
     pub(crate) groups: BTreeMap<String, Group>,
     pub(crate) nodes: BTreeMap<String, File>,
     pub(crate) guests: BTreeMap<u32, File>,
+    #[serde(default)]
+    pub(crate) vnets: BTreeMap<String, File>,
 }
 
 impl Firewall {

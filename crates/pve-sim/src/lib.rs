@@ -47,6 +47,7 @@ mod params;
 mod permission;
 mod pool;
 mod release;
+mod replication;
 mod resources;
 mod route;
 mod schedule;

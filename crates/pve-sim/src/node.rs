@@ -1,6 +1,6 @@
 //! The hosts of a cluster: their hardware, their network, whether they are up.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
@@ -36,6 +36,23 @@ pub(crate) struct Node {
     pub(crate) search_domain: String,
     pub(crate) pci: Vec<Pci>,
     pub(crate) usb: Vec<Usb>,
+    /// What `config` of the node says.
+    #[serde(default)]
+    pub(crate) options: BTreeMap<String, String>,
+    /// The file of names, once somebody wrote it.
+    #[serde(default)]
+    pub(crate) hosts: Option<String>,
+    #[serde(default)]
+    pub(crate) timezone: Option<String>,
+    /// The key of a subscription.
+    #[serde(default)]
+    pub(crate) subscription: Option<String>,
+    /// Services that were stopped.
+    #[serde(default)]
+    pub(crate) stopped: BTreeSet<String>,
+    /// Package repositories of the vendor that are switched on.
+    #[serde(default)]
+    pub(crate) repositories: BTreeMap<String, bool>,
 }
 
 /// A PCI device.
@@ -114,6 +131,12 @@ impl Node {
             search_domain: "sim.local".to_owned(),
             pci: Vec::new(),
             usb: Vec::new(),
+            options: BTreeMap::new(),
+            hosts: None,
+            timezone: None,
+            subscription: None,
+            stopped: BTreeSet::new(),
+            repositories: BTreeMap::new(),
         }
     }
 

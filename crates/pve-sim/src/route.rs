@@ -109,6 +109,13 @@ impl Route {
         self
     }
 
+    /// Answered by whichever node was asked, although the path names another.
+    #[must_use]
+    pub(crate) fn here(mut self) -> Self {
+        self.on_node = false;
+        self
+    }
+
     /// Refused to API tokens.
     #[must_use]
     pub(crate) fn no_token(mut self) -> Self {

@@ -4,6 +4,7 @@
 //! the configuration that runs and the one that is wanted.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -32,22 +33,73 @@ impl Staged {
     }
 }
 
+/// An address that was given out.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Address {
+    pub(crate) zone: String,
+    pub(crate) vnet: String,
+    pub(crate) subnet: String,
+    pub(crate) mac: Option<String>,
+    pub(crate) vmid: Option<u32>,
+}
+
+/// PVE's own address management, which is always there.
+fn own_ipam() -> BTreeMap<String, Options> {
+    let own = Options::from([("type".to_owned(), "pve".to_owned())]);
+    BTreeMap::from([("pve".to_owned(), own)])
+}
+
+impl Default for Sdn {
+    fn default() -> Self {
+        Self {
+            zones: BTreeMap::new(),
+            vnets: BTreeMap::new(),
+            subnets: BTreeMap::new(),
+            controllers: BTreeMap::new(),
+            dns: BTreeMap::new(),
+            ipams: own_ipam(),
+            addresses: BTreeMap::new(),
+            lock: None,
+        }
+    }
+}
+
 /// All objects by id.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Sdn {
     pub(crate) zones: BTreeMap<String, Staged>,
     pub(crate) vnets: BTreeMap<String, Staged>,
     /// By id such as `z1-10.9.0.0-24`; the option `vnet` says where it belongs.
     pub(crate) subnets: BTreeMap<String, Staged>,
+    #[serde(default)]
+    pub(crate) controllers: BTreeMap<String, Staged>,
+    /// Name servers that networks are told to.
+    #[serde(default)]
+    pub(crate) dns: BTreeMap<String, Options>,
+    /// Who manages addresses.
+    #[serde(default = "own_ipam")]
+    pub(crate) ipams: BTreeMap<String, Options>,
+    /// Addresses given out by PVE's own management.
+    #[serde(default)]
+    pub(crate) addresses: BTreeMap<IpAddr, Address>,
     /// The token of whoever may change them alone.
     #[serde(default)]
     pub(crate) lock: Option<String>,
 }
 
 impl Sdn {
+    fn staged_mut(&mut self) -> [&mut BTreeMap<String, Staged>; 4] {
+        [
+            &mut self.zones,
+            &mut self.vnets,
+            &mut self.subnets,
+            &mut self.controllers,
+        ]
+    }
+
     /// Makes the wanted configuration the running one.
     pub(crate) fn apply(&mut self) {
-        for objects in [&mut self.zones, &mut self.vnets, &mut self.subnets] {
+        for objects in self.staged_mut() {
             objects.retain(|_, object| object.wanted.is_some());
             for object in objects.values_mut() {
                 object.running.clone_from(&object.wanted);
@@ -57,14 +109,14 @@ impl Sdn {
 
     /// Whether anything waits to be applied.
     pub(crate) fn is_pending(&self) -> bool {
-        let all = [&self.zones, &self.vnets, &self.subnets];
+        let all = [&self.zones, &self.vnets, &self.subnets, &self.controllers];
         all.iter()
             .any(|objects| objects.values().any(|object| object.state().is_some()))
     }
 
     /// Gives up what is wanted and does not run yet.
     pub(crate) fn rollback(&mut self) {
-        for objects in [&mut self.zones, &mut self.vnets, &mut self.subnets] {
+        for objects in self.staged_mut() {
             objects.retain(|_, object| object.running.is_some());
             for object in objects.values_mut() {
                 object.wanted.clone_from(&object.running);

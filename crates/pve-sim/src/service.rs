@@ -8,7 +8,7 @@ use crate::access::Caller;
 use crate::cluster::{Cluster, Inner};
 use crate::params::Params;
 use crate::task::Task;
-use crate::{backup, guest, ha, resources};
+use crate::{backup, guest, ha, replication, resources};
 
 /// How long a node takes to boot again after its watchdog has reset it.
 const REBOOT: Duration = Duration::from_mins(2);
@@ -23,6 +23,7 @@ pub(crate) async fn run(cluster: Weak<Inner>) {
         cluster.world(resources::report);
         ha::round(&cluster);
         backup::round(&cluster);
+        replication::round(&cluster);
     }
 }
 

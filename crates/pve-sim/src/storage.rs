@@ -11,6 +11,7 @@ pub(crate) mod config;
 pub(crate) mod content;
 pub(crate) mod kind;
 pub(crate) mod name;
+pub(crate) mod ova;
 pub(crate) mod prune;
 mod routes;
 pub(crate) mod status;
@@ -297,6 +298,19 @@ impl Storages {
     ) -> Result<String, Error> {
         let (def, store) = self.store_mut(id, node)?;
         store.put_file(def, content, file, volume)
+    }
+
+    /// Brings the volume as it is on one node to another, over what was there.
+    pub(crate) fn replicate(&mut self, volid: &str, from: &str, to: &str) -> Result<(), Error> {
+        let volume = self.volume(from, volid)?.clone();
+        let id = self.parse(volid)?.0.def.id.clone();
+        self.put(&id, to, volume)
+    }
+
+    /// Puts a whole volume on a storage, over one of the same name.
+    pub(crate) fn put(&mut self, id: &str, node: &str, volume: Volume) -> Result<(), Error> {
+        let (def, store) = self.store_mut(id, node)?;
+        store.put(def, volume)
     }
 
     /// Removes a volume. A base with linked clones is refused; a missing volume is `Ok(false)`.

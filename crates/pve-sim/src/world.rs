@@ -27,6 +27,7 @@ use crate::latency::{Latency, Step};
 use crate::mapping::Mappings;
 use crate::node::Node;
 use crate::release::Release;
+use crate::replication::Replication;
 use crate::resources::Reports;
 use crate::sdn::Sdn;
 use crate::storage::Storages;
@@ -57,6 +58,11 @@ pub struct World {
     pub(crate) sdn: Sdn,
     #[serde(default)]
     pub(crate) mappings: Mappings,
+    #[serde(default)]
+    pub(crate) replication: Replication,
+    /// Servers that are sent statistics, with their options.
+    #[serde(default)]
+    pub(crate) metrics: BTreeMap<String, BTreeMap<String, String>>,
     /// What the nodes last reported.
     #[serde(skip)]
     pub(crate) reports: Reports,
@@ -105,6 +111,8 @@ impl World {
             firewall: Firewall::default(),
             sdn: Sdn::default(),
             mappings: Mappings::default(),
+            replication: Replication::default(),
+            metrics: BTreeMap::new(),
             reports: Reports::default(),
             parts: BTreeMap::new(),
             consoles: Consoles::default(),

@@ -56,6 +56,30 @@ impl Key {
         format!("{plain}::{signature}")
     }
 
+    /// What `user` gets for the password alone when a second factor is needed.
+    fn challenge(&self, user: &str, wanted: &serde_json::Value, now: u64) -> String {
+        let escape = |byte: u8| match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' => char::from(byte).to_string(),
+            other => format!("%{other:02X}"),
+        };
+        let wanted: String = wanted.to_string().bytes().map(escape).collect();
+        let plain = format!("PVE:!tfa!{wanted}:{now:08X}");
+        let signature = self.sign(&format!("{plain}:{user}"));
+        format!("{plain}::{signature}")
+    }
+
+    /// Whether this is a challenge given to `user` a moment ago.
+    fn challenged(&self, challenge: &str, user: &str, now: u64) -> bool {
+        challenge
+            .split_once("::")
+            .is_some_and(|(plain, signature)| {
+                let time = plain.rsplit_once(':').map_or("", |(_, time)| time);
+                plain.starts_with("PVE:!tfa!")
+                    && fresh(time, now)
+                    && self.sign(&format!("{plain}:{user}")) == signature
+            })
+    }
+
     /// The user of a valid ticket.
     pub(crate) fn user_of(&self, ticket: &str, now: u64) -> Option<String> {
         let (plain, signature) = ticket.split_once("::")?;
@@ -95,6 +119,24 @@ pub(crate) struct Credentials {
     pub(crate) ticket: Option<String>,
     pub(crate) api_token: Option<String>,
     pub(crate) csrf: Option<String>,
+}
+
+/// What somebody who wants a ticket brings.
+#[derive(Clone, Copy)]
+pub(crate) struct Login<'a> {
+    pub(crate) user: &'a str,
+    /// Also a ticket, or the answer to a challenge.
+    pub(crate) password: &'a str,
+    /// A code beside the password.
+    pub(crate) otp: Option<&'a str>,
+    pub(crate) challenge: Option<&'a str>,
+}
+
+/// What a login led to.
+pub(crate) enum Entry {
+    Ticket,
+    /// A second factor is asked for.
+    Challenge(String),
 }
 
 impl Access {
@@ -147,19 +189,55 @@ impl Access {
             .is_some_and(|user| user.enable && (user.expire == 0 || user.expire > now))
     }
 
-    /// Checks a password, which may be a ticket of the same user.
-    pub(crate) fn login(&self, user: &str, password: &str, now: u64) -> Result<(), Failure> {
-        let hash = self
+    /// Checks a password.
+    pub(crate) fn check_password(
+        &self,
+        user: &str,
+        password: &str,
+        now: u64,
+    ) -> Result<(), Failure> {
+        let known = self
             .users
             .get(user)
             .and_then(|user| user.password.as_deref());
-        let by_password = hash == Some(&self.key.hash(user, password));
-        let by_ticket = || self.key.user_of(password, now).as_deref() == Some(user);
-        if self.is_active(user, now) && (by_password || by_ticket()) {
+        if self.is_active(user, now) && known == Some(&self.key.hash(user, password)) {
             Ok(())
         } else {
             Err(Failure::bad_login())
         }
+    }
+
+    /// Lets a user in by password, by a ticket of the same user, or by the second factor that the
+    /// challenge asked for.
+    pub(crate) fn login(&mut self, login: &Login<'_>, now: u64) -> Result<Entry, Failure> {
+        let Login { user, password, .. } = *login;
+        if let Some(challenge) = login.challenge {
+            let known = self.is_active(user, now) && self.key.challenged(challenge, user, now);
+            let factors = self.users.get_mut(user).map(|user| &mut user.tfa);
+            let right = factors.is_some_and(|factors| known && factors.accept(password, now));
+            return right
+                .then_some(Entry::Ticket)
+                .ok_or_else(Failure::bad_login);
+        }
+        let by_ticket = self.key.user_of(password, now).as_deref() == Some(user);
+        if by_ticket && self.is_active(user, now) {
+            return Ok(Entry::Ticket);
+        }
+        self.check_password(user, password, now)?;
+        let Some(factors) = self.users.get_mut(user).map(|user| &mut user.tfa) else {
+            return Err(Failure::bad_login());
+        };
+        if !factors.required() {
+            return Ok(Entry::Ticket);
+        }
+        let Some(code) = login.otp else {
+            let wanted = factors.challenge();
+            return Ok(Entry::Challenge(self.key.challenge(user, &wanted, now)));
+        };
+        let right = factors.accept(&format!("totp:{code}"), now);
+        right
+            .then_some(Entry::Ticket)
+            .ok_or_else(Failure::bad_login)
     }
 
     /// Sets the password of `user`, if there is such a user.

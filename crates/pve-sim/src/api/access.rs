@@ -5,6 +5,7 @@ mod domains;
 mod groups;
 mod permissions;
 mod roles;
+mod tfa;
 mod ticket;
 mod tokens;
 mod users;
@@ -43,6 +44,7 @@ pub(super) fn routes(release: Release) -> Vec<Route> {
         .perm(Perm::User),
     ];
     routes.extend(ticket::routes());
+    routes.extend(tfa::routes());
     routes.extend(users::routes());
     routes.extend(tokens::routes(release));
     routes.extend(groups::routes());

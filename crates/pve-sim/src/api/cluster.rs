@@ -1,16 +1,21 @@
 //! `/cluster` itself: resources, status, free ids, datacenter options, the log.
 
+mod config;
 mod options;
 
 use serde_json::{Value, json};
 
+use crate::api::index;
 use crate::call::{Call, Reply};
+use crate::clock::calendar;
 use crate::failure::Failure;
 use crate::permission::{Perm, all};
 use crate::release::Release;
 use crate::resources;
 use crate::route::{Route, get};
-use crate::schema::{choice, int, vmid};
+use crate::schedule::Schedule;
+use crate::schema::format::backup;
+use crate::schema::{choice, int, text, vmid};
 
 pub(super) fn routes(release: Release) -> Vec<Route> {
     let mut routes = vec![
@@ -60,9 +65,19 @@ pub(super) fn routes(release: Release) -> Vec<Route> {
         get("/cluster/log", log)
             .perm(Perm::User)
             .params([int("max").min(1).optional()]),
-        get("/cluster/config/nodes", config_nodes).perm(all("/", &["Sys.Audit"])),
-        get("/cluster/replication", |_| Ok(json!([]).into())).perm(Perm::User),
+        get("/cluster/jobs", |_| {
+            Ok(index("subdir", &["schedule-analyze"]))
+        })
+        .perm(Perm::User),
+        get("/cluster/jobs/schedule-analyze", analyze)
+            .perm(Perm::User)
+            .params([
+                text("schedule").format(backup::CALENDAR_EVENT).max_len(128),
+                int("iterations").min(1).max(100).optional(),
+                int("starttime").optional(),
+            ]),
     ];
+    routes.extend(config::routes());
     routes.extend(options::routes(release));
     routes
 }
@@ -121,15 +136,25 @@ fn log(call: &mut Call<'_>) -> Result<Reply, Failure> {
     Ok(rows.collect::<Value>().into())
 }
 
-fn config_nodes(call: &mut Call<'_>) -> Result<Reply, Failure> {
-    if call.world.nodes.len() == 1 {
-        return Ok(json!([]).into());
+/// The next times a calendar event names.
+fn analyze(call: &mut Call<'_>) -> Result<Reply, Failure> {
+    let schedule = Schedule::parse(call.params.text("schedule"));
+    let count = call.params.uint("iterations").unwrap_or(10);
+    let mut at = call.params.uint("starttime").unwrap_or(call.world.now());
+    let mut rows = Vec::new();
+    while let Some(next) = schedule.as_ref().and_then(|it| it.next(at)) {
+        let time = calendar(next);
+        rows.push(json!({
+            "timestamp": next,
+            "utc": format!(
+                "{:04}-{:02}-{:02} {:02}:{:02}:{:02}",
+                time.year, time.month, time.day, time.hour, time.minute, time.second
+            ),
+        }));
+        at = next;
+        if u64::try_from(rows.len()).is_ok_and(|made| made >= count) {
+            break;
+        }
     }
-    let rows = call.world.nodes.iter().map(|(name, node)| {
-        json!({
-            "node": name, "name": name, "nodeid": node.id.to_string(), "quorum_votes": "1",
-            "ring0_addr": node.ip,
-        })
-    });
-    Ok(rows.collect::<Value>().into())
+    Ok(Value::Array(rows).into())
 }

@@ -1,19 +1,26 @@
 //! `/nodes`: the hosts themselves.
 
+mod apt;
 mod capabilities;
+mod certificates;
+mod disks;
 mod execute;
 mod hardware;
+mod journal;
 mod network;
+mod services;
+mod settings;
 mod status;
 
 use serde_json::{Value, json};
 
 use crate::call::{Call, Reply};
 use crate::failure::Failure;
+use crate::node::Node;
 use crate::permission::{Perm, all};
 use crate::release::Release;
-use crate::route::{Route, get, put};
-use crate::schema::{choice, format, text};
+use crate::route::{Route, get};
+use crate::schema::choice;
 
 const TIMES: &[&str] = &["hour", "day", "week", "month", "year", "decade"];
 
@@ -72,46 +79,6 @@ pub(super) fn routes(release: Release) -> Vec<Route> {
                 .into())
         })
         .perm(Perm::User),
-        get("/nodes/{node}/dns", |call| {
-            let node = call.world.node(call.params.text("node"))?;
-            let mut map = serde_json::Map::new();
-            map.insert("search".into(), json!(node.search_domain));
-            for (at, server) in node.dns.iter().enumerate() {
-                map.insert(format!("dns{}", at + 1), json!(server));
-            }
-            Ok(Value::Object(map).into())
-        })
-        .perm(audit()),
-        put("/nodes/{node}/dns", set_dns)
-            .perm(all("/nodes/{node}", &["Sys.Modify"]))
-            .params([
-                text("search"),
-                text("dns1").format(format::IP).optional(),
-                text("dns2").format(format::IP).optional(),
-                text("dns3").format(format::IP).optional(),
-            ]),
-        get("/nodes/{node}/time", |call| {
-            let now = call.world.now();
-            Ok(json!({ "timezone": "UTC", "time": now, "localtime": now }).into())
-        })
-        .perm(audit()),
-        get("/nodes/{node}/hosts", |call| {
-            let hosts = call.world.nodes.iter();
-            let data: String = hosts
-                .flat_map(|(name, node)| [node.ip.as_str(), " ", name, "\n"])
-                .collect();
-            Ok(json!({ "data": data, "digest": crate::digest::sha1(data.as_bytes()) }).into())
-        })
-        .perm(all("/", &["Sys.Audit"])),
-        get("/nodes/{node}/subscription", |_| {
-            Ok(json!({
-                "status": "notfound", "message": "There is no subscription key", "serverid": null,
-                "url": "https://www.proxmox.com/en/proxmox-virtual-environment/pricing",
-            })
-            .into())
-        })
-        .perm(Perm::User),
-        get("/nodes/{node}/services", services).perm(audit()),
         get("/nodes/{node}/rrddata", rrddata).perm(audit()).params([
             choice(
                 "timeframe",
@@ -125,11 +92,17 @@ pub(super) fn routes(release: Release) -> Vec<Route> {
     routes.extend(network::routes(release));
     routes.extend(hardware::routes());
     routes.extend(execute::routes());
+    routes.extend(settings::routes(release));
+    routes.extend(services::routes(release));
+    routes.extend(apt::routes());
+    routes.extend(certificates::routes());
+    routes.extend(disks::routes());
+    routes.extend(journal::routes(release));
     routes
 }
 
 /// The fingerprint a node's certificate would have: stable, and different for every node.
-fn fingerprint(cluster: &str, node: &str) -> String {
+pub(super) fn fingerprint(cluster: &str, node: &str) -> String {
     use sha2::{Digest as _, Sha256};
     let hash = Sha256::digest(format!("certificate of {node} in {cluster}"));
     hash.iter()
@@ -165,50 +138,11 @@ fn list(call: &mut Call<'_>) -> Result<Reply, Failure> {
     Ok(rows.collect::<Value>().into())
 }
 
-fn set_dns(call: &mut Call<'_>) -> Result<Reply, Failure> {
-    let params = call.params.clone();
-    let name = params.text("node");
+/// The node in the path, to be changed.
+fn node_mut<'a>(call: &'a mut Call<'_>) -> Result<&'a mut Node, Failure> {
+    let name = call.params.text("node");
     let node = call.world.nodes.get_mut(name);
-    let node = node.ok_or_else(|| Failure::die(format!("no such cluster node '{name}'")))?;
-    params.text("search").clone_into(&mut node.search_domain);
-    let servers = ["dns1", "dns2", "dns3"]
-        .into_iter()
-        .filter_map(|name| params.get(name));
-    node.dns = servers.map(str::to_owned).collect();
-    Ok(Reply::null())
-}
-
-fn services(_: &mut Call<'_>) -> Result<Reply, Failure> {
-    let names = [
-        "chrony",
-        "corosync",
-        "cron",
-        "ksmtuned",
-        "lxcfs",
-        "postfix",
-        "proxmox-firewall",
-        "pve-cluster",
-        "pve-firewall",
-        "pve-ha-crm",
-        "pve-ha-lrm",
-        "pvedaemon",
-        "pvefw-logger",
-        "pveproxy",
-        "pvescheduler",
-        "pvestatd",
-        "qmeventd",
-        "spiceproxy",
-        "sshd",
-        "syslog",
-        "systemd-journald",
-    ];
-    let rows = names.map(|name| {
-        json!({
-            "service": name, "name": name, "desc": name, "state": "running",
-            "active-state": "active", "unit-state": "enabled",
-        })
-    });
-    Ok(rows.into_iter().collect::<Value>().into())
+    node.ok_or_else(|| Failure::die(format!("no such cluster node '{name}'")))
 }
 
 fn rrddata(call: &mut Call<'_>) -> Result<Reply, Failure> {

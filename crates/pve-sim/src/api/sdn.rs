@@ -1,10 +1,12 @@
 //! `/cluster/sdn`: zones, virtual networks and subnets, staged and applied.
 
 mod lock;
+mod objects;
+mod services;
 
-use std::collections::BTreeMap;
+use serde_json::{Value, json};
 
-use serde_json::{Map, Value, json};
+use objects::{Kind, create, list, read, remove, update};
 
 use crate::call::{Call, Reply};
 use crate::failure::Failure;
@@ -13,7 +15,6 @@ use crate::permission::{Perm, all};
 use crate::release::Release;
 use crate::route::{Route, delete, get, post, put};
 use crate::schema::{Param, array, choice, digest, flag, format, int, text};
-use crate::sdn::{Options, Staged};
 
 const ZONE_KINDS: &[&str] = &["evpn", "faucet", "qinq", "simple", "vlan", "vxlan"];
 
@@ -121,6 +122,8 @@ pub(super) fn routes(release: Release) -> Vec<Route> {
         get("/nodes/{node}/sdn/zones/{zone}/content", zone_content)
             .perm(all("/sdn/zones/{zone}", &["SDN.Audit"])),
     ];
+    routes.extend(controllers(release));
+    routes.extend(services::routes(release));
     routes.extend(lock::routes(release));
     routes
 }
@@ -133,6 +136,87 @@ fn id(name: &'static str) -> Param {
             |c| c.is_ascii_alphanumeric(),
         )
     })
+}
+
+/// The routes of controllers, which tell zones apart from each other and from the world.
+fn controllers(release: Release) -> Vec<Route> {
+    let all_of_them = || all("/sdn/controllers", &["SDN.Allocate"]);
+    let types = &["bgp", "evpn", "faucet", "isis"];
+    let views = || [flag("pending"), flag("running")];
+    vec![
+        get("/cluster/sdn/controllers", |call| {
+            list(call, Kind::Controller)
+        })
+        .perm(Perm::User)
+        .params(views())
+        .params([choice("type", types).optional()]),
+        post("/cluster/sdn/controllers", |call| {
+            create(call, Kind::Controller)
+        })
+        .perm(all_of_them())
+        .params(controller_options(release))
+        .params(lock::token(release))
+        .params([controller_id(), choice("type", types)]),
+        get("/cluster/sdn/controllers/{controller}", |call| {
+            read(call, Kind::Controller)
+        })
+        .perm(all("/sdn/controllers/{controller}", &["SDN.Allocate"]))
+        .params(views())
+        .params([controller_id()]),
+        put("/cluster/sdn/controllers/{controller}", |call| {
+            update(call, Kind::Controller)
+        })
+        .perm(all_of_them())
+        .params(controller_options(release))
+        .params(lock::token(release))
+        .params([
+            controller_id(),
+            text("delete").format(format::CONFIG_ID_LIST).optional(),
+            digest(),
+        ]),
+        delete("/cluster/sdn/controllers/{controller}", |call| {
+            remove(call, Kind::Controller)
+        })
+        .perm(all_of_them())
+        .params(lock::token(release))
+        .params([controller_id()]),
+    ]
+}
+
+fn controller_id() -> Param {
+    text("controller").min_len(2).max_len(64).pattern(|value| {
+        let inner = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
+        format::word(value, |c| c.is_ascii_alphabetic(), inner)
+            && value.ends_with(|c: char| c.is_ascii_alphanumeric())
+    })
+}
+
+fn controller_options(release: Release) -> Vec<Param> {
+    let mut all = vec![
+        int("asn").min(0).max(4_294_967_295_u32).optional(),
+        flag("bgp-multipath-as-path-relax"),
+        flag("ebgp"),
+        int("ebgp-multihop").optional(),
+        text("isis-domain").optional(),
+        text("isis-ifaces")
+            .format(format::network::IFACE_LIST)
+            .optional(),
+        text("isis-net").min_len(20).max_len(50).optional(),
+        text("loopback").optional(),
+        text("node").format(format::NODE).optional(),
+        text("peers").format(format::network::IP_LIST).optional(),
+    ];
+    if release.is_9() {
+        all.extend([
+            text("fabric").optional(),
+            choice("bgp-mode", &["auto", "external", "internal"]).optional(),
+            text("nodes").format(format::NODE_LIST).optional(),
+            text("peer-group-name").format(format::CONFIG_ID).optional(),
+            text("route-map-in").optional(),
+            text("route-map-out").optional(),
+        ]);
+    }
+    all
 }
 
 fn zone_options() -> Vec<Param> {
@@ -183,299 +267,6 @@ fn subnet_options() -> Vec<Param> {
         array("dhcp-range").optional(),
         text("dnszoneprefix").format(format::DNS_NAME).optional(),
     ]
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
-    Zone,
-    Vnet,
-    Subnet,
-}
-
-impl Kind {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Zone => "zone",
-            Self::Vnet => "vnet",
-            Self::Subnet => "subnet",
-        }
-    }
-
-    fn objects<'a>(self, call: &'a mut Call<'_>) -> &'a mut BTreeMap<String, Staged> {
-        match self {
-            Self::Zone => &mut call.world.sdn.zones,
-            Self::Vnet => &mut call.world.sdn.vnets,
-            Self::Subnet => &mut call.world.sdn.subnets,
-        }
-    }
-
-    fn all<'a>(self, call: &'a Call<'_>) -> &'a BTreeMap<String, Staged> {
-        match self {
-            Self::Zone => &call.world.sdn.zones,
-            Self::Vnet => &call.world.sdn.vnets,
-            Self::Subnet => &call.world.sdn.subnets,
-        }
-    }
-
-    fn missing(self, id: &str) -> Failure {
-        Failure::die(format!("sdn {} '{id}' does not exist", self.name()))
-    }
-}
-
-/// The zone an object belongs to, for its rights.
-fn zone_of(kind: Kind, id: &str, call: &Call<'_>) -> String {
-    let option = |objects: &BTreeMap<String, Staged>, id: &str, name: &str| {
-        let object = objects.get(id)?;
-        object
-            .wanted
-            .as_ref()
-            .or(object.running.as_ref())?
-            .get(name)
-            .cloned()
-    };
-    let sdn = &call.world.sdn;
-    let of_vnet = |vnet: &str| option(&sdn.vnets, vnet, "zone");
-    let zone = match kind {
-        Kind::Zone => Some(id.to_owned()),
-        Kind::Vnet => of_vnet(id),
-        Kind::Subnet => option(&sdn.subnets, id, "vnet").and_then(|vnet| of_vnet(&vnet)),
-    };
-    zone.unwrap_or_default()
-}
-
-/// `zone-10.9.0.0-24`, the id PVE gives a subnet.
-fn subnet_id(call: &Call<'_>, cidr: &str) -> String {
-    let zone = zone_of(Kind::Vnet, call.params.text("vnet"), call);
-    format!("{zone}-{}", cidr.replace('/', "-"))
-}
-
-fn show(kind: Kind, id: &str, object: &Staged, call: &Call<'_>) -> Option<Map<String, Value>> {
-    let pending = call.params.flag("pending");
-    let options = if call.params.flag("running") {
-        object.running.as_ref()?
-    } else if pending {
-        object.running.as_ref().or(object.wanted.as_ref())?
-    } else {
-        object.wanted.as_ref()?
-    };
-    let mut map = Map::new();
-    let number = |value: &str| {
-        value
-            .parse::<u64>()
-            .map_or_else(|_| json!(value), |it| json!(it))
-    };
-    let new = pending && object.running.is_none();
-    if !new {
-        for (name, value) in options
-            .iter()
-            .filter(|(name, _)| name.as_str() != "vnet" || kind == Kind::Subnet)
-        {
-            let numeric = ["tag", "vlanaware", "mtu", "snat", "isolate-ports"];
-            let value = if numeric.contains(&name.as_str()) {
-                number(value)
-            } else {
-                json!(value)
-            };
-            map.insert(name.clone(), value);
-        }
-    }
-    map.insert(kind.name().into(), json!(id));
-    let own = options.get("type").cloned();
-    map.insert(
-        "type".into(),
-        json!(own.unwrap_or_else(|| kind.name().to_owned())),
-    );
-    map.insert(
-        "digest".into(),
-        if new {
-            Value::Null
-        } else {
-            json!(crate::digest::of(options))
-        },
-    );
-    if pending && let Some(state) = object.state() {
-        map.insert("state".into(), json!(state));
-        let empty = Options::new();
-        let wanted = object.wanted.as_ref().unwrap_or(&empty);
-        let running = object.running.as_ref().unwrap_or(&empty);
-        let changed = wanted
-            .iter()
-            .filter(|(name, value)| name.as_str() != "type" && running.get(*name) != Some(value));
-        let changed: Map<String, Value> = changed
-            .map(|(name, value)| (name.clone(), json!(value)))
-            .collect();
-        map.insert("pending".into(), Value::Object(changed));
-    }
-    Some(map)
-}
-
-fn list(call: &mut Call<'_>, kind: Kind) -> Result<Reply, Failure> {
-    let mut rows = Vec::new();
-    for (id, object) in kind.all(call) {
-        if kind == Kind::Subnet {
-            let options = object.wanted.as_ref().or(object.running.as_ref());
-            let vnet = options.and_then(|options| options.get("vnet"));
-            if vnet.map(String::as_str) != call.params.get("vnet") {
-                continue;
-            }
-        }
-        if let Some(wanted) = call.params.get("type").filter(|_| kind == Kind::Zone) {
-            let options = object.wanted.as_ref().or(object.running.as_ref());
-            if options
-                .and_then(|options| options.get("type"))
-                .map(String::as_str)
-                != Some(wanted)
-            {
-                continue;
-            }
-        }
-        let path = format!("/sdn/zones/{}", zone_of(kind, id, call));
-        if !call.may(&path, "SDN.Audit") && !call.may(&path, "SDN.Allocate") {
-            continue;
-        }
-        rows.extend(show(kind, id, object, call).map(Value::Object));
-    }
-    Ok(Value::Array(rows).into())
-}
-
-fn read(call: &mut Call<'_>, kind: Kind) -> Result<Reply, Failure> {
-    let id = call.params.text(kind.name()).to_owned();
-    let path = format!("/sdn/zones/{}", zone_of(kind, &id, call));
-    if !call.may(&path, "SDN.Audit") {
-        call.need(&path, &["SDN.Allocate"])?;
-    }
-    let object = kind.all(call).get(&id).ok_or_else(|| kind.missing(&id))?;
-    let map = show(kind, &id, object, call).ok_or_else(|| kind.missing(&id))?;
-    Ok(Value::Object(map).into())
-}
-
-fn given(call: &Call<'_>, kind: Kind) -> Options {
-    let skip = [
-        kind.name(),
-        "delete",
-        "digest",
-        "lock-token",
-        "pending",
-        "running",
-    ];
-    let given = call.params.iter().filter(|(name, _)| !skip.contains(name));
-    given
-        .map(|(name, value)| (name.to_owned(), value.to_owned()))
-        .collect()
-}
-
-fn create(call: &mut Call<'_>, kind: Kind) -> Result<Reply, Failure> {
-    lock::check(call, &format!("create sdn {} object failed", kind.name()))?;
-    let mut id = call.params.text(kind.name()).to_owned();
-    let mut options = given(call, kind);
-    match kind {
-        Kind::Zone => {
-            let needs = match options.get("type").map(String::as_str) {
-                Some("vlan" | "qinq") => Some("bridge"),
-                Some("vxlan") => Some("peers"),
-                Some("evpn") => Some("controller"),
-                _ => None,
-            };
-            if let Some(needs) = needs.filter(|name| !options.contains_key(*name)) {
-                let text = "property is missing and it is not optional";
-                return Err(Failure::param(needs, text));
-            }
-        }
-        Kind::Vnet => {
-            let zone = call.params.text("zone");
-            if call
-                .world
-                .sdn
-                .zones
-                .get(zone)
-                .is_none_or(|it| it.wanted.is_none())
-            {
-                return Err(Failure::die(format!("zone {zone} doesn't exist")));
-            }
-        }
-        Kind::Subnet => {
-            let vnet = call.params.text("vnet");
-            if !call.world.sdn.vnets.contains_key(vnet) {
-                return Err(Kind::Vnet.missing(vnet));
-            }
-            let zone = zone_of(Kind::Vnet, vnet, call);
-            call.need(&format!("/sdn/zones/{zone}/{vnet}"), &["SDN.Allocate"])?;
-            options.insert("cidr".to_owned(), id.clone());
-            options.insert("zone".to_owned(), zone);
-            id = subnet_id(call, &id);
-        }
-    }
-    let objects = kind.objects(call);
-    let object = objects.entry(id.clone()).or_default();
-    if object.wanted.is_some() {
-        let name = kind.name();
-        let text =
-            format!("create sdn {name} object failed: sdn {name} object ID '{id}' already defined");
-        return Err(Failure::die(text));
-    }
-    object.wanted = Some(options);
-    Ok(Reply::null())
-}
-
-fn update(call: &mut Call<'_>, kind: Kind) -> Result<Reply, Failure> {
-    let id = call.params.text(kind.name()).to_owned();
-    call.need(
-        &format!("/sdn/zones/{}", zone_of(kind, &id, call)),
-        &["SDN.Allocate"],
-    )?;
-    lock::check(call, &format!("update sdn {} object failed", kind.name()))?;
-    let given = given(call, kind);
-    let gone: Vec<String> = call
-        .params
-        .list("delete")
-        .into_iter()
-        .map(str::to_owned)
-        .collect();
-    let seen = call.params.get("digest").map(str::to_owned);
-    let object = kind
-        .objects(call)
-        .get_mut(&id)
-        .ok_or_else(|| kind.missing(&id))?;
-    let wanted = object.wanted.as_mut().ok_or_else(|| kind.missing(&id))?;
-    crate::digest::check(seen.as_deref(), wanted)?;
-    wanted.extend(given);
-    wanted.retain(|name, _| !gone.contains(name));
-    Ok(Reply::null())
-}
-
-fn remove(call: &mut Call<'_>, kind: Kind) -> Result<Reply, Failure> {
-    let id = call.params.text(kind.name()).to_owned();
-    call.need(
-        &format!("/sdn/zones/{}", zone_of(kind, &id, call)),
-        &["SDN.Allocate"],
-    )?;
-    lock::check(call, &format!("delete sdn {} object failed", kind.name()))?;
-    let uses = |objects: &BTreeMap<String, Staged>, name: &str| {
-        objects.iter().find_map(|(user, object)| {
-            let options = object.wanted.as_ref()?;
-            (options.get(name) == Some(&id)).then(|| user.clone())
-        })
-    };
-    let user = match kind {
-        Kind::Zone => uses(&call.world.sdn.vnets, "zone")
-            .map(|vnet| format!("zone {id} is used by vnet {vnet}")),
-        Kind::Vnet => uses(&call.world.sdn.subnets, "vnet")
-            .map(|_| "Can't delete vnet if subnets exists".to_owned()),
-        Kind::Subnet => None,
-    };
-    if let Some(text) = user {
-        return Err(Failure::die(format!(
-            "delete sdn {} object failed: {text}",
-            kind.name()
-        )));
-    }
-    let objects = kind.objects(call);
-    let object = objects.get_mut(&id).ok_or_else(|| kind.missing(&id))?;
-    object.wanted = None;
-    if object.running.is_none() {
-        objects.remove(&id);
-    }
-    Ok(Reply::null())
 }
 
 fn apply(call: &mut Call<'_>) -> Result<Reply, Failure> {

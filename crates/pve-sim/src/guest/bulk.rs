@@ -1,4 +1,5 @@
-//! All guests of a node at once: `startall`, `stopall`, `suspendall`, `migrateall`.
+//! All guests of a node at once: `startall`, `stopall`, `suspendall`, `migrateall`; and guests of all
+//! nodes at once, since 9.
 //!
 //! One worker goes through the guests in their start order and starts a worker for each, as many at a
 //! time as `max_workers` of the datacenter allows; it ends well whatever becomes of the single ones.
@@ -44,6 +45,38 @@ fn chosen(call: &Call<'_>, fits: impl Fn(&super::Guest) -> bool) -> Vec<(u32, Ki
     let mut found: Vec<(u32, Kind)> = guests.map(|guest| (guest.vmid, guest.kind)).collect();
     found.sort_by_key(|(vmid, _)| (order(call.world, *vmid), *vmid));
     found
+}
+
+/// The guests of all nodes that a call is about; one that is named must be the caller's to use.
+fn anywhere(
+    call: &Call<'_>,
+    privilege: &'static str,
+    fits: impl Fn(&super::Guest) -> bool,
+) -> Result<Vec<(u32, Kind)>, Failure> {
+    let named = call.params.array("vms");
+    let mut wanted = Vec::new();
+    for text in &named {
+        let vmid: u32 = text.parse().unwrap_or_default();
+        call.need(&format!("/vms/{vmid}"), &[privilege])?;
+        if !call.world.guests.exists(vmid) {
+            let text = format!("guest with vmid '{vmid}' does not exist");
+            return Err(Failure::param("vms", text));
+        }
+        wanted.push(vmid);
+    }
+    let guests = call.world.guests.iter().filter(|guest| {
+        let named = wanted.contains(&guest.vmid);
+        let all = wanted.is_empty() && call.may(&format!("/vms/{}", guest.vmid), privilege);
+        (named || all) && !guest.is_template() && fits(guest)
+    });
+    let mut found: Vec<(u32, Kind)> = guests.map(|guest| (guest.vmid, guest.kind)).collect();
+    found.sort_by_key(|(vmid, _)| (order(call.world, *vmid), *vmid));
+    Ok(found)
+}
+
+/// Where a guest is when its turn comes.
+fn node_of(worker: &Worker, vmid: u32) -> Option<String> {
+    worker.world(|world| world.guests.get(vmid).map(|guest| guest.node.clone()))
 }
 
 /// The right to switch: on all guests, or on each one that is named.
@@ -142,11 +175,7 @@ pub(crate) fn stop(call: &mut Call<'_>) -> Result<Reply, Failure> {
     may(call, "VM.PowerMgmt")?;
     let mut guests = chosen(call, super::Guest::is_running);
     guests.reverse();
-    let mut params = Params::new();
-    params.set("timeout", call.params.get("timeout").unwrap_or(SHUTDOWN));
-    if call.params.bool("force-stop").unwrap_or(true) {
-        params.set("forceStop", "1");
-    }
+    let params = shutdown_params(call);
     let caller = call.caller.clone();
     Ok(each(
         call,
@@ -154,14 +183,26 @@ pub(crate) fn stop(call: &mut Call<'_>) -> Result<Reply, Failure> {
         guests,
         "Stopping",
         move |worker, vmid, kind| {
-            Some(match kind {
-                Kind::Qemu => power::shutdown_task(worker.node(), vmid, &caller, params.clone()),
-                Kind::Lxc => {
-                    lxc::power::shutdown_task(worker.node(), vmid, &caller, params.clone())
-                }
-            })
+            let params = params.clone();
+            Some(shutdown_task(worker.node(), vmid, kind, &caller, params))
         },
     ))
+}
+
+fn shutdown_params(call: &Call<'_>) -> Params {
+    let mut params = Params::new();
+    params.set("timeout", call.params.get("timeout").unwrap_or(SHUTDOWN));
+    if call.params.bool("force-stop").unwrap_or(true) {
+        params.set("forceStop", "1");
+    }
+    params
+}
+
+fn shutdown_task(node: &str, vmid: u32, kind: Kind, caller: &Caller, params: Params) -> Task {
+    match kind {
+        Kind::Qemu => power::shutdown_task(node, vmid, caller, params),
+        Kind::Lxc => lxc::power::shutdown_task(node, vmid, caller, params),
+    }
 }
 
 /// `POST /nodes/{node}/suspendall`
@@ -212,6 +253,95 @@ pub(crate) fn migrate(call: &mut Call<'_>) -> Result<Reply, Failure> {
                 ..migrate::Move::default()
             };
             Some(migrate::task(kind, worker.node(), vmid, way, &caller))
+        },
+    ))
+}
+
+/// `POST /cluster/bulk-action/guest/start`
+pub(crate) fn start_anywhere(call: &mut Call<'_>) -> Result<Reply, Failure> {
+    let guests = anywhere(call, "VM.PowerMgmt", |guest| !guest.is_running())?;
+    let caller = call.caller.clone();
+    Ok(each(
+        call,
+        "bulk-start",
+        guests,
+        "Starting",
+        move |worker, vmid, kind| {
+            let node = node_of(worker, vmid)?;
+            Some(start_task(&node, vmid, kind, &caller))
+        },
+    ))
+}
+
+/// `POST /cluster/bulk-action/guest/shutdown`
+pub(crate) fn stop_anywhere(call: &mut Call<'_>) -> Result<Reply, Failure> {
+    let mut guests = anywhere(call, "VM.PowerMgmt", super::Guest::is_running)?;
+    guests.reverse();
+    let params = shutdown_params(call);
+    let caller = call.caller.clone();
+    Ok(each(
+        call,
+        "bulk-shutdown",
+        guests,
+        "Stopping",
+        move |worker, vmid, kind| {
+            let node = node_of(worker, vmid)?;
+            Some(shutdown_task(&node, vmid, kind, &caller, params.clone()))
+        },
+    ))
+}
+
+/// `POST /cluster/bulk-action/guest/suspend`
+pub(crate) fn suspend_anywhere(call: &mut Call<'_>) -> Result<Reply, Failure> {
+    let guests = anywhere(call, "VM.PowerMgmt", |guest| {
+        guest.is_running() && guest.kind == Kind::Qemu
+    })?;
+    let mut params = Params::new();
+    if call.params.flag("to-disk") {
+        params.set("todisk", "1");
+    }
+    if let Some(storage) = call.params.get("statestorage") {
+        params.set("statestorage", storage);
+    }
+    let caller = call.caller.clone();
+    Ok(each(
+        call,
+        "bulk-suspend",
+        guests,
+        "Suspending",
+        move |worker, vmid, _| {
+            let node = node_of(worker, vmid)?;
+            Some(power::suspend_task(&node, vmid, &caller, params.clone()))
+        },
+    ))
+}
+
+/// `POST /cluster/bulk-action/guest/migrate`
+pub(crate) fn migrate_anywhere(call: &mut Call<'_>) -> Result<Reply, Failure> {
+    let target = call.params.text("target").to_owned();
+    call.world.node(&target)?;
+    let guests = anywhere(call, "VM.Migrate", |guest| guest.node != target)?;
+    let online = call.params.bool("online");
+    let with_local_disks = call.params.flag("with-local-disks");
+    let caller = call.caller.clone();
+    Ok(each(
+        call,
+        "bulk-migrate",
+        guests,
+        "Migrating",
+        move |worker, vmid, kind| {
+            let node = node_of(worker, vmid)?;
+            let running =
+                worker.world(|world| world.guests.get(vmid).map(super::Guest::is_running))?;
+            let live = running && online.unwrap_or(true);
+            let way = migrate::Move {
+                target: target.clone(),
+                online: live && kind == Kind::Qemu,
+                restart: live && kind == Kind::Lxc,
+                with_local_disks,
+                ..migrate::Move::default()
+            };
+            Some(migrate::task(kind, &node, vmid, way, &caller))
         },
     ))
 }

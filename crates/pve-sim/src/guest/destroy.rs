@@ -11,6 +11,7 @@ use crate::call::{Call, Reply};
 use crate::failure::Failure;
 use crate::latency::Step;
 use crate::lock::Mode;
+use crate::replication;
 use crate::storage::Error as StorageError;
 use crate::task::Worker;
 use crate::world::World;
@@ -36,6 +37,9 @@ pub(crate) fn destroy(call: &mut Call<'_>, kind: Kind) -> Result<Reply, Failure>
         return Err(Failure::die(format!(
             "unable to remove {word} {vmid} - used in HA resources and purge parameter not set."
         )));
+    }
+    if !purge {
+        replication::check_none(call.world, vmid)?;
     }
     if guest.is_running() && !force {
         return Err(Failure::die(match kind {
@@ -120,6 +124,9 @@ async fn run(worker: Worker, kind: Kind, vmid: u32, how: Options) -> Result<(), 
         forget(world, vmid);
         world.access.acl.remove(&format!("/vms/{vmid}"));
         outside::forget(world, vmid, how.purge);
+        if how.purge {
+            replication::forget(world, vmid);
+        }
     });
     Ok(())
 }

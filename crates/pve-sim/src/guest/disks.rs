@@ -8,7 +8,7 @@ use super::hand::Hand;
 use super::{options, size};
 use crate::failure::Failure;
 use crate::latency::Step;
-use crate::storage::{Alloc, Content, Format, Kind};
+use crate::storage::{Alloc, Content, Format, Kind, ova};
 use crate::world::World;
 
 /// 64 KiB clusters and the rest of what `qemu-img create` says for PVE's options.
@@ -265,6 +265,9 @@ async fn import(
                 if !here {
                     return Err(Failure::die(format!("owner VM {owner} not on local node")));
                 }
+            }
+            if let Some((archive, file)) = ova::inside(&source) {
+                return ova::disk(world, &node, archive, file);
             }
             let volume = world.storages.volume(&node, &source)?;
             Ok((

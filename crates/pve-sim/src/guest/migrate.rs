@@ -20,6 +20,7 @@ use crate::clock::calendar;
 use crate::failure::Failure;
 use crate::latency::Step;
 use crate::lock::Mode;
+use crate::replication;
 use crate::storage::{Alloc, Content, Name};
 use crate::task::{Task, Worker};
 use crate::world::World;
@@ -328,6 +329,7 @@ async fn run(worker: &Worker, kind: Kind, vmid: u32, how: &Move) -> Result<(), F
         worker.world(|world| power::halt(world, vmid));
     }
     worker.take(Step::Migrate).await?;
+    worker.world(|world| replication::turn(world, vmid, &node, &how.target));
     let mut renamed = Vec::new();
     for load in &loads {
         say(

@@ -10,7 +10,7 @@ use super::options::{self, Need};
 use crate::call::Call;
 use crate::failure::Failure;
 use crate::params::Params;
-use crate::storage::{Content, Error as StorageError};
+use crate::storage::{Content, Error as StorageError, ova};
 
 impl From<StorageError> for Failure {
     fn from(error: StorageError) -> Failure {
@@ -244,6 +244,10 @@ fn import_source(call: &Call<'_>, vmid: u32, name: &str, source: &str) -> Result
     let (_, parsed) = call.world.storages.parse(source)?;
     match (parsed.content, parsed.vmid) {
         (Content::Images, Some(owner)) => call.need(&format!("/vms/{owner}"), &["VM.Clone"]),
+        (Content::Import, _) if ova::inside(source).is_some() => {
+            volume(call, vmid, source)?;
+            unpacked(call, source)
+        }
         (Content::Images | Content::Import, _) => volume(call, vmid, source),
         (other, _) => Err(Failure::param(
             name,
@@ -253,6 +257,23 @@ fn import_source(call: &Call<'_>, vmid: u32, name: &str, source: &str) -> Result
             ),
         )),
     }
+}
+
+/// A disk in an appliance is unpacked first, to where the call says or beside the appliance.
+fn unpacked(call: &Call<'_>, source: &str) -> Result<(), Failure> {
+    let beside = source.split_once(':').map_or("", |(storage, _)| storage);
+    let storage = call.params.get("import-working-storage").unwrap_or(beside);
+    call.need(&format!("/storage/{storage}"), &["Datastore.AllocateSpace"])?;
+    let def = &call.world.storages.get(storage)?.def;
+    if def.kind.is_file() && def.holds("images") {
+        return Ok(());
+    }
+    Err(Failure::param(
+        "import-working-storage",
+        format!(
+            "import working storage '{storage}' does not support 'images' content type or is not file based."
+        ),
+    ))
 }
 
 fn path_is_for_root(call: &Call<'_>) -> Result<(), Failure> {

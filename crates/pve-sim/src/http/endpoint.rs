@@ -1,9 +1,10 @@
 //! The API of one node as a tower service.
 //!
-//! The checks come in PVE's order: the verb, the credentials with their CSRF token, the body's
-//! encoding, the route, whether a token may, the declared permission, the node to ask, the
-//! parameters, the handler. PVE authenticates before it looks at the route, so a stranger cannot
-//! find out which paths exist.
+//! The checks come in PVE's order: the path as far as the output format (`/api2/json`), the verb,
+//! the credentials with their CSRF token, the format's name, the body's encoding, the method behind
+//! the path, whether a token may, the declared permission, the node to ask, the parameters, the
+//! handler. Only what can be told from the first parts of the path is told to strangers: PVE
+//! authenticates before it looks a method up, so nobody without credentials finds out which exist.
 
 use std::convert::Infallible;
 use std::io;
@@ -32,6 +33,7 @@ use crate::failure::Failure;
 use crate::params::Params;
 use crate::permission::Perm;
 use crate::route::Route;
+use crate::schema::format;
 
 /// How long PVE makes a client wait whose authentication failed.
 const REFUSAL: Duration = Duration::from_secs(3);
@@ -114,12 +116,13 @@ impl Endpoint {
             Ok(found) => found,
             Err(failure) => return Ok(answer::failure(&failure, Style::Json, self.now())),
         };
-        let result = self.call(&parts, body, &path).await;
+        let result = self.call(&parts, body, style.as_ref(), &path).await;
         let result = match result {
             Ok(content) => Ok(content),
             Err(Stop::Lost(lost)) => return Err(lost),
             Err(Stop::Failed(failure)) => Err(failure),
         };
+        let style = style.unwrap_or(Style::Json);
         match result {
             Ok(content) => Ok(answer::success(content, style, self.now())),
             Err(failure) => {
@@ -135,7 +138,13 @@ impl Endpoint {
         self.cluster.world(|world| world.now())
     }
 
-    async fn call<B>(&self, parts: &Parts, body: B, path: &str) -> Result<Content, Stop>
+    async fn call<B>(
+        &self,
+        parts: &Parts,
+        body: B,
+        style: Result<&Style, &String>,
+        path: &str,
+    ) -> Result<Content, Stop>
     where
         B: Body<Data = Bytes> + Send,
         B::Error: Into<BoxError>,
@@ -169,6 +178,10 @@ impl Endpoint {
                     .authenticate(&credentials, changes, world.now())
             })?
         };
+        if let Err(format) = style {
+            let text = format!("no formatter for uri {path}, format {format}");
+            return Err(Failure::empty(501, text).into());
+        }
         let (mut params, upload) = read(parts, body, is_upload).await?;
         let Some((route, in_path)) = found else {
             return Err(Failure::not_implemented(method.as_str(), path).into());
@@ -320,15 +333,27 @@ impl From<Failure> for Stop {
     }
 }
 
-/// The style and the path within the API.
-fn api_path(path: &str) -> Result<(Style, String), Failure> {
-    let outside = || Failure::plain(500, format!("no such file '{path}'"));
-    let rest = path.strip_prefix("/api2/").ok_or_else(outside)?;
-    let (style, rest) = rest.split_once('/').unwrap_or((rest, ""));
-    let style = match style {
-        "json" => Style::Json,
-        "extjs" => Style::Extjs,
-        _ => return Err(outside()),
+/// The style (or the format that has none) and the path within the API.
+fn api_path(path: &str) -> Result<(Result<Style, String>, String), Failure> {
+    let Some(rest) = path.strip_prefix("/api2") else {
+        return Err(Failure::plain(500, format!("no such file '{path}'")));
+    };
+    let in_api = rest.strip_prefix('/').map(|it| it.trim_start_matches('/'));
+    let (format, rest) = in_api
+        .map(|rest| rest.split_once('/').unwrap_or((rest, "")))
+        .unwrap_or_default();
+    let is_format = format::word(
+        format,
+        |c| c.is_ascii_lowercase(),
+        |c| c.is_ascii_lowercase() || c.is_ascii_digit(),
+    );
+    if !is_format || format.len() < 2 {
+        return Err(Failure::empty(501, "no such uri"));
+    }
+    let style = match format {
+        "json" => Ok(Style::Json),
+        "extjs" => Ok(Style::Extjs),
+        other => Err(other.to_owned()),
     };
     let path = decode::unescape(rest, false);
     let path = path.trim_matches('/');

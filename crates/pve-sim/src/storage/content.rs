@@ -228,6 +228,48 @@ pub(crate) fn allocate(call: &mut Call<'_>) -> Result<Reply, Failure> {
     Ok(Reply::Data(json!(volid)))
 }
 
+/// `POST …/content/{volume}`: a copy under another name, here or on another node.
+pub(crate) fn copy(call: &mut Call<'_>) -> Result<Reply, Failure> {
+    let (node, source) = (call.node(), volid(call));
+    let target_node = call.params.get("target_node").unwrap_or(&node).to_owned();
+    call.world.node(&target_node)?;
+    let given = call.params.text("target");
+    let target = if given.contains(':') {
+        given.to_owned()
+    } else {
+        format!("{}:{given}", call.params.text("storage"))
+    };
+    let (to, name) = call.world.storages.parse(&target)?;
+    let to = to.def.id.clone();
+    let volume = call.world.storages.volume(&node, &source)?;
+    let (from, bytes) = (volume.name.clone(), volume.used);
+    if from.content != name.content {
+        let text = format!("cannot copy '{source}' to '{target}': other type of content");
+        return Err(Failure::die(text));
+    }
+    call.world.storages.enabled(&to, &target_node)?;
+    Ok(call.task("imgcopy", "", move |worker| async move {
+        if worker.world(|world| world.storages.volume(&target_node, &target).is_ok()) {
+            let text = format!("volume '{target}' already exists");
+            return Err(Failure::die(text));
+        }
+        let volume = worker.world(|world| {
+            let volume = world.storages.volume(worker.node(), &source)?;
+            Ok::<_, Failure>(volume.clone())
+        })?;
+        #[expect(clippy::cast_precision_loss, reason = "a size, told roughly")]
+        let gib = bytes as f64 / f64::from(1 << 30);
+        worker.take_per_gib(Step::CopyGib, gib).await?;
+        worker.world(|world| {
+            let now = world.now();
+            let copy = volume.named(name, now);
+            world.storages.put(&to, &target_node, copy)
+        })?;
+        worker.log(format!("copied '{source}' to '{target}'"));
+        Ok(())
+    }))
+}
+
 /// `DELETE …/content/{volume}`
 pub(crate) fn remove(call: &mut Call<'_>) -> Result<Reply, Failure> {
     let node = call.node();

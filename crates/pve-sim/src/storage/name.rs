@@ -7,8 +7,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::Error;
 use super::kind::{Format, Kind};
+use super::{Error, ova};
 
 /// What a volume holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -220,6 +220,18 @@ fn parse_file(text: &str) -> Option<Name> {
                 file: (*file).to_owned(),
                 base: None,
                 format,
+            }
+        }
+        ["import", archive, file] => {
+            let fits = extension_fits(Content::Import, archive)
+                && ova::inside(text).is_some()
+                && ova::is_disk(file);
+            Name {
+                content: Content::Import,
+                vmid: None,
+                file: fits.then(|| format!("{archive}/{file}"))?,
+                base: None,
+                format: image_file(file)?.1,
             }
         }
         [prefix, file] => {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{config, content, prune, status, transfer};
+use super::{config, content, ova, prune, status, transfer};
 use crate::checksum::ALGORITHMS;
 use crate::guest::formats::volume_id;
 use crate::guest::patterns;
@@ -257,6 +257,13 @@ pub(crate) fn routes(release: Release) -> Vec<Route> {
                 vmid("vmid").optional(),
             ])
             .protected(),
+        get(
+            "/nodes/{node}/storage/{storage}/import-metadata",
+            ova::metadata,
+        )
+        .perm(Perm::User)
+        .params([id(), text("volume")])
+        .protected(),
         post("/nodes/{node}/storage/{storage}/content", content::allocate)
             .perm(all(ON_STORAGE, &["Datastore.AllocateSpace"]))
             .params([
@@ -276,6 +283,11 @@ pub(crate) fn routes(release: Release) -> Vec<Route> {
             id(),
             text("notes").optional(),
             flag("protected"),
+        ]),
+        post(volume, content::copy).params([
+            id(),
+            text("target"),
+            text("target_node").format(format::NODE).optional(),
         ]),
         delete(volume, content::remove)
             .perm(Perm::User)

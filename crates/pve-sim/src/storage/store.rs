@@ -117,6 +117,17 @@ impl Volume {
         }
     }
 
+    /// The same content under another name: it stands alone and has no past.
+    pub(crate) fn named(self, name: Name, now: u64) -> Volume {
+        Volume {
+            name,
+            ctime: now,
+            parent: None,
+            snapshots: Vec::new(),
+            ..self
+        }
+    }
+
     pub(crate) fn snapshot(&mut self, name: &str) {
         self.snapshots.push(Snapshot {
             name: name.to_owned(),
@@ -297,6 +308,19 @@ impl Store {
         } else {
             stem
         })
+    }
+
+    /// Puts a volume here, over one of the same name.
+    pub(crate) fn put(&mut self, def: &Definition, volume: Volume) -> Result<(), Error> {
+        let key = volume.name.key();
+        let before = self
+            .volumes
+            .get(&key)
+            .map_or(0, |old| old.taken(def.thick()));
+        let more = volume.taken(def.thick()).saturating_sub(before);
+        self.room_for(def, &volume.name.file, more)?;
+        self.volumes.insert(key, volume);
+        Ok(())
     }
 
     pub(crate) fn put_file(

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::World;
 use super::file::{AclSpec, ClusterSpec, FileError, GuestSpec, NodeSpec, StorageSpec, UserSpec};
+use crate::access::tfa::{Factor, Kind as FactorKind, Totp};
 use crate::access::{Group, Subject, Token, User};
 use crate::clock::{Clock, HOST_UPTIME};
 use crate::guest::defaults::{self, Plan};
@@ -135,7 +136,7 @@ impl ClusterSpec {
                 .insert(role.id.clone(), role.privs.iter().cloned().collect());
         }
         for spec in &self.users {
-            user(world, spec);
+            user(world, spec)?;
         }
         for spec in &self.pools {
             let guests: BTreeSet<u32> = spec.guests.iter().copied().collect();
@@ -222,12 +223,13 @@ fn guest(world: &mut World, spec: &GuestSpec) -> Result<(), String> {
     defaults::guest(world, plan).map_err(|failure| format!("guest {vmid}: {}", failure.message))
 }
 
-fn user(world: &mut World, spec: &UserSpec) {
+fn user(world: &mut World, spec: &UserSpec) -> Result<(), String> {
+    let now = world.now();
     let tokens = spec.tokens.iter().map(|token| {
         let made = Token {
             secret: token.secret.clone(),
             privsep: token.privsep,
-            expire: 0,
+            expire: token.expire,
             comment: token.comment.clone(),
         };
         (token.id.clone(), made)
@@ -242,9 +244,21 @@ fn user(world: &mut World, spec: &UserSpec) {
         });
     user.groups.extend(spec.groups.iter().cloned());
     user.tokens.extend(tokens);
+    if let Some(secret) = &spec.totp {
+        let totp = Totp::new(secret);
+        let totp = totp.ok_or_else(|| format!("user '{}': totp is no base 32", spec.id))?;
+        let factor = Factor {
+            description: String::new(),
+            created: now,
+            enable: true,
+            kind: FactorKind::Totp(totp),
+        };
+        user.tfa.entries.insert("totp".to_owned(), factor);
+    }
     if let Some(password) = &spec.password {
         world.access.set_password(&spec.id, password);
     }
+    Ok(())
 }
 
 fn entry(world: &mut World, spec: &AclSpec) -> Result<(), String> {

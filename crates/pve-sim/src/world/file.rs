@@ -41,6 +41,9 @@
 //!         password: "secret-one"
 //!         groups: [admins]
 //!         tokens: [{ id: op, secret: 11111111-2222-3333-4444-555555555555, privsep: false }]
+//!       - id: person@pve
+//!         password: "secret-two"
+//!         totp: GEZDGNBVGY3TQOJQ    # a second factor: the secret of its one-time passwords, base 32
 //!     roles: [{ id: Operator, privs: [VM.Audit, VM.Allocate] }]
 //!     acl: [{ path: /, user: oxmox@pve, role: Administrator }]
 //!     pools: [{ id: prod, guests: [9000], storages: [ceph] }]
@@ -224,6 +227,7 @@ pub(crate) struct GuestSpec {
 pub(crate) struct UserSpec {
     pub(crate) id: String,
     pub(crate) password: Option<String>,
+    pub(crate) totp: Option<String>,
     #[serde(default)]
     pub(crate) groups: Vec<String>,
     #[serde(default)]
@@ -237,6 +241,9 @@ pub(crate) struct TokenSpec {
     pub(crate) secret: String,
     #[serde(default = "yes")]
     pub(crate) privsep: bool,
+    /// Seconds since 1970; 0 is never.
+    #[serde(default)]
+    pub(crate) expire: u64,
     pub(crate) comment: Option<String>,
 }
 

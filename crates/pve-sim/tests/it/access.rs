@@ -2,7 +2,7 @@
 
 use pve_sim::{Cluster, Simulator};
 
-use crate::caller::Client;
+use crate::client::Client;
 
 async fn setup() -> (Simulator, Cluster, Client) {
     let simulator = Simulator::builder().build();
@@ -13,7 +13,7 @@ async fn setup() -> (Simulator, Cluster, Client) {
 
 async fn token(root: &Client, user: &str, name: &str, privsep: &str) -> String {
     let path = format!("/access/users/{user}/token/{name}");
-    let data = root.post(&path, &[("privsep", privsep)]).await.data();
+    let data = root.try_post(&path, &[("privsep", privsep)]).await.data();
     format!("{user}!{name}={}", data["value"].as_str().unwrap())
 }
 
@@ -22,14 +22,14 @@ async fn a_token_works_until_it_expires() {
     let (_simulator, cluster, root) = setup().await;
     let secret = token(&root, "root@pam", "t1", "0").await;
     let client = Client::token(cluster.endpoint("pve1"), &secret);
-    assert_eq!(client.get("/version").await.status, 200);
-    let dup = root.post("/access/users/root@pam/token/t1", &[]).await;
+    assert_eq!(client.try_get("/version").await.status, 200);
+    let dup = root.try_post("/access/users/root@pam/token/t1", &[]).await;
     assert_eq!(dup.error("tokenid"), "Token already exists.");
-    root.put("/access/users/root@pam/token/t1", &[("expire", "1")])
+    root.try_put("/access/users/root@pam/token/t1", &[("expire", "1")])
         .await
         .data();
     assert_eq!(
-        client.get("/version").await.reason,
+        client.try_get("/version").await.reason,
         "Authentication failed!"
     );
 }
@@ -41,12 +41,18 @@ async fn a_token_of_root_is_refused_what_only_root_may() {
     let client = Client::token(cluster.endpoint("pve1"), &secret);
     let config = "/nodes/pve2/qemu/100/config";
     assert_eq!(
-        client.put(config, &[("affinity", "0-1")]).await.message(),
+        client
+            .try_put(config, &[("affinity", "0-1")])
+            .await
+            .message(),
         "only root can set 'affinity' config"
     );
-    assert_eq!(root.put(config, &[("affinity", "0-1")]).await.status, 200);
+    assert_eq!(
+        root.try_put(config, &[("affinity", "0-1")]).await.status,
+        200
+    );
     let login = [("username", "root@pam"), ("password", "oxmox")];
-    let refused = client.post("/access/ticket", &login).await;
+    let refused = client.try_post("/access/ticket", &login).await;
     assert_eq!(refused.status, 403);
     assert!(
         refused.message().contains("not available with API token"),
@@ -61,7 +67,7 @@ async fn a_separated_token_needs_rights_of_its_own() {
     let client = Client::token(cluster.endpoint("pve1"), &secret);
     let config = "/nodes/pve2/qemu/100/config";
     assert_eq!(
-        client.get(config).await.message(),
+        client.try_get(config).await.message(),
         "Permission check failed (/vms/100, VM.Audit)"
     );
     let entry = [
@@ -69,23 +75,23 @@ async fn a_separated_token_needs_rights_of_its_own() {
         ("roles", "PVEAuditor"),
         ("tokens", "root@pam!sep"),
     ];
-    root.put("/access/acl", &entry).await.data();
-    assert_eq!(client.get(config).await.status, 200);
-    let permissions = client.get("/access/permissions").await.data();
+    root.try_put("/access/acl", &entry).await.data();
+    assert_eq!(client.try_get(config).await.status, 200);
+    let permissions = client.try_get("/access/permissions").await.data();
     assert_eq!(permissions["/vms"]["VM.Audit"], 1);
 }
 
 #[tokio::test(start_paused = true)]
 async fn lists_leave_out_what_a_caller_may_not_see() {
     let (_simulator, cluster, root) = setup().await;
-    root.post(
+    root.try_post(
         "/access/users",
         &[("userid", "u@pve"), ("password", "secret12")],
     )
     .await
     .data();
     let user = Client::login(cluster.endpoint("pve1"), "u@pve", "secret12").await;
-    let rows = user.get("/cluster/resources").await.data();
+    let rows = user.try_get("/cluster/resources").await.data();
     let kinds: Vec<_> = rows
         .as_array()
         .unwrap()
@@ -99,9 +105,9 @@ async fn lists_leave_out_what_a_caller_may_not_see() {
         ("roles", "PVEVMUser"),
         ("users", "u@pve"),
     ];
-    root.put("/access/acl", &entry).await.data();
+    root.try_put("/access/acl", &entry).await.data();
     let rows = user
-        .query("/cluster/resources", &[("type", "vm")])
+        .try_query("/cluster/resources", &[("type", "vm")])
         .await
         .data();
     assert_eq!(rows.as_array().unwrap().len(), 1);
@@ -114,7 +120,7 @@ async fn entries_need_a_role_and_a_path_that_exist() {
     let put = |path: &'static str, roles: &'static str| {
         let root = root.clone();
         async move {
-            root.put(
+            root.try_put(
                 "/access/acl",
                 &[("path", path), ("roles", roles), ("users", "root@pam")],
             )
@@ -130,7 +136,7 @@ async fn entries_need_a_role_and_a_path_that_exist() {
         "invalid ACL path '/bogus'"
     );
     let reserved = root
-        .post(
+        .try_post(
             "/access/roles",
             &[("roleid", "PVEX"), ("privs", "VM.Audit")],
         )
@@ -150,7 +156,7 @@ async fn a_ticket_renews_itself_and_ends_after_two_hours() {
         let stranger = stranger.clone();
         async move {
             let params = [("username", "root@pam"), ("password", password.as_str())];
-            stranger.post("/access/ticket", &params).await
+            stranger.try_post("/access/ticket", &params).await
         }
     };
     let ticket = login("oxmox".into()).await.data()["ticket"]
@@ -160,40 +166,43 @@ async fn a_ticket_renews_itself_and_ends_after_two_hours() {
     assert_eq!(login(ticket.clone()).await.status, 200);
     tokio::time::advance(std::time::Duration::from_hours(2)).await;
     assert_eq!(login(ticket).await.message(), "authentication failure");
-    assert_eq!(root.get("/version").await.reason, "Authentication failed!");
+    assert_eq!(
+        root.try_get("/version").await.reason,
+        "Authentication failed!"
+    );
 }
 
 #[tokio::test(start_paused = true)]
 async fn pools_hold_a_guest_once() {
     let (_simulator, _cluster, root) = setup().await;
     for pool in ["p1", "p2", "p1/sub"] {
-        root.post("/pools", &[("poolid", pool)]).await.data();
+        root.try_post("/pools", &[("poolid", pool)]).await.data();
     }
-    root.put("/pools", &[("poolid", "p1"), ("vms", "100")])
+    root.try_put("/pools", &[("poolid", "p1"), ("vms", "100")])
         .await
         .data();
     let again = root
-        .put("/pools", &[("poolid", "p1"), ("vms", "100")])
+        .try_put("/pools", &[("poolid", "p1"), ("vms", "100")])
         .await;
     assert_eq!(
         again.message(),
         "update pools failed: VM 100 is already a pool member"
     );
     let other = root
-        .put("/pools", &[("poolid", "p2"), ("vms", "100")])
+        .try_put("/pools", &[("poolid", "p2"), ("vms", "100")])
         .await;
     assert_eq!(
         other.message(),
         "update pools failed: VM 100 belongs already to pool 'p1' and 'allow-move' is not set"
     );
-    let full = root.delete("/pools/p1").await;
+    let full = root.try_delete("/pools/p1").await;
     assert_eq!(
         full.message(),
         "delete pool failed: pool 'p1' is not empty (contains VM 100)"
     );
     let moved = [("poolid", "p2"), ("vms", "100"), ("allow-move", "1")];
-    root.put("/pools", &moved).await.data();
-    let members = root.query("/pools", &[("poolid", "p2")]).await.data();
+    root.try_put("/pools", &moved).await.data();
+    let members = root.try_query("/pools", &[("poolid", "p2")]).await.data();
     assert_eq!(members[0]["members"][0]["vmid"], 100);
 }
 
@@ -211,18 +220,21 @@ async fn changes_of_what_is_not_there_say_which_act_failed() {
         ),
     ];
     for (path, text) in cases {
-        assert_eq!(root.delete(path).await.message(), text);
+        assert_eq!(root.try_delete(path).await.message(), text);
     }
     let answer = root
-        .put("/access/users/nobody@pve", &[("comment", "x")])
+        .try_put("/access/users/nobody@pve", &[("comment", "x")])
         .await;
     assert_eq!(
         answer.message(),
         "update user failed: no such user ('nobody@pve')"
     );
-    assert_eq!(root.delete("/access/users/nobody@pve").await.status, 200);
+    assert_eq!(
+        root.try_delete("/access/users/nobody@pve").await.status,
+        200
+    );
     let nobody = root
-        .put("/access/acl", &[("path", "/vms"), ("roles", "PVEAdmin")])
+        .try_put("/access/acl", &[("path", "/vms"), ("roles", "PVEAdmin")])
         .await;
     assert_eq!(nobody.error("groups"), nobody.error("users"));
     assert!(!nobody.error("tokens").is_empty());

@@ -1,19 +1,50 @@
-//! A small client over the simulator in the same process.
+//! A small client over the simulator in the same process, for all tests.
+//!
+//! Three ways to call: `get`, `put`, `data`, `ok` and so on for what must go well, `refused` for what must
+//! not, and `try_…` for whatever the answer is.
 
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Method, Request};
 use http_body_util::{BodyExt as _, Full};
-use pve_sim::{Cluster, Endpoint, Release, Simulator};
+use pve_sim::{Cluster, Endpoint, Lost, Release, Simulator};
 use serde_json::Value;
-use tower::ServiceExt as _;
+use tower::Service as _;
 
-/// The answer to a call.
+/// An answer as a test wants to see it.
 #[derive(Clone, Debug)]
 pub(crate) struct Answer {
     pub(crate) status: u16,
+    pub(crate) reason: String,
     pub(crate) body: Value,
+    pub(crate) text: String,
+}
+
+impl Answer {
+    /// The data of an answer that must have gone well.
+    #[track_caller]
+    pub(crate) fn data(&self) -> Value {
+        assert_eq!(self.status, 200, "{self:?}");
+        self.body["data"].clone()
+    }
+
+    /// The message of a failure, without its newline.
+    pub(crate) fn message(&self) -> String {
+        self.body["message"]
+            .as_str()
+            .unwrap_or(&self.reason)
+            .trim_end()
+            .to_owned()
+    }
+
+    /// The text about one parameter.
+    pub(crate) fn error(&self, name: &str) -> String {
+        self.body["errors"][name]
+            .as_str()
+            .unwrap_or_default()
+            .to_owned()
+    }
 }
 
 /// How a task ended.
@@ -23,11 +54,11 @@ pub(crate) struct Ended {
     pub(crate) log: Vec<String>,
 }
 
-/// Somebody who has logged in.
+/// A caller of one node's API.
 #[derive(Clone)]
 pub(crate) struct Client {
     endpoint: Endpoint,
-    headers: Vec<(&'static str, String)>,
+    headers: Vec<(String, String)>,
 }
 
 /// A fresh simulation of a release and its administrator.
@@ -38,7 +69,7 @@ pub(crate) async fn fresh(release: Release) -> (Cluster, Client) {
         .seed(7)
         .build();
     let cluster = simulator.clusters().next().unwrap().clone();
-    let client = Client::login(&cluster, "root@pam", "secret").await;
+    let client = Client::login(cluster.endpoint("pve1"), "root@pam", "secret").await;
     (cluster, client)
 }
 
@@ -68,75 +99,161 @@ fn form(params: &[(&str, &str)]) -> String {
 }
 
 impl Client {
-    pub(crate) async fn login(cluster: &Cluster, user: &str, password: &str) -> Client {
-        let mut client = Client {
-            endpoint: cluster.endpoint("pve1"),
+    /// Nobody.
+    pub(crate) fn stranger(endpoint: Endpoint) -> Self {
+        Self {
+            endpoint,
             headers: Vec::new(),
-        };
+        }
+    }
+
+    /// `root@pam` with a ticket, on the first node of the first cluster.
+    pub(crate) async fn root(simulator: &Simulator) -> Self {
+        let cluster = simulator
+            .clusters()
+            .next()
+            .expect("a simulation has a cluster");
+        Self::login(cluster.endpoint("pve1"), "root@pam", "oxmox").await
+    }
+
+    /// A user with a ticket.
+    pub(crate) async fn login(endpoint: Endpoint, user: &str, password: &str) -> Self {
+        let client = Self::stranger(endpoint);
         let params = [("username", user), ("password", password)];
-        let data = client.data(Method::POST, "/access/ticket", &params).await;
-        let ticket = data["ticket"].as_str().unwrap();
-        client.headers = vec![
-            ("cookie", format!("PVEAuthCookie={}", encode(ticket))),
-            (
-                "csrfpreventiontoken",
-                data["CSRFPreventionToken"].as_str().unwrap().to_owned(),
-            ),
-        ];
+        let data = client.try_post("/access/ticket", &params).await.data();
+        let text = |name: &str| data[name].as_str().expect("a login has it").to_owned();
+        let cookie = format!("PVEAuthCookie={}", encode(&text("ticket")));
         client
+            .with("Cookie", &cookie)
+            .with("CSRFPreventionToken", &text("CSRFPreventionToken"))
+    }
+
+    /// An API token, `user@realm!name=secret`.
+    pub(crate) fn token(endpoint: Endpoint, token: &str) -> Self {
+        Self::stranger(endpoint).with("Authorization", &format!("PVEAPIToken={token}"))
+    }
+
+    /// The same caller with one header more.
+    pub(crate) fn with(mut self, name: &str, value: &str) -> Self {
+        self.headers.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    /// The same caller without a header.
+    pub(crate) fn without(mut self, name: &str) -> Self {
+        self.headers.retain(|(known, _)| known != name);
+        self
+    }
+
+    /// The same caller at another node.
+    pub(crate) fn at(mut self, node: &str) -> Self {
+        self.endpoint = self.endpoint.cluster().endpoint(node);
+        self
     }
 
     /// The same simulation with an API token.
     pub(crate) fn with_token(&self, id: &str, secret: &str) -> Client {
-        Client {
-            endpoint: self.endpoint.clone(),
-            headers: vec![("authorization", format!("PVEAPIToken={id}={secret}"))],
-        }
+        Self::token(self.endpoint.clone(), &format!("{id}={secret}"))
     }
 
-    async fn send(&self, request: http::request::Builder, body: Bytes) -> Answer {
-        let mut request = request;
+    /// Sends one request as it is.
+    pub(crate) async fn send(
+        &self,
+        method: Method,
+        uri: &str,
+        content_type: Option<&str>,
+        body: impl Into<Bytes>,
+    ) -> Result<Answer, Lost> {
+        let mut request = Request::builder().method(method).uri(uri);
         for (name, value) in &self.headers {
-            request = request.header(*name, value);
+            request = request.header(name, value);
         }
-        let request = request.body(Full::new(body)).unwrap();
-        let response = self
-            .endpoint
-            .clone()
-            .oneshot(request)
-            .await
-            .expect("the answer is not lost");
+        if let Some(kind) = content_type {
+            request = request.header("Content-Type", kind);
+        }
+        let request = request
+            .body(Full::new(body.into()))
+            .expect("a request of a test");
+        let response = self.endpoint.clone().call(request).await?;
         let status = response.status().as_u16();
-        let bytes = response.into_body().collect().await.unwrap().to_bytes();
-        Answer {
+        let reason = response
+            .extensions()
+            .get::<hyper::ext::ReasonPhrase>()
+            .map(|it| String::from_utf8_lossy(it.as_bytes()).into_owned())
+            .unwrap_or_default();
+        let bytes = response
+            .into_body()
+            .collect()
+            .await
+            .expect("bodies are whole")
+            .to_bytes();
+        let text = String::from_utf8_lossy(&bytes).into_owned();
+        let body = serde_json::from_str(&text).unwrap_or(Value::Null);
+        Ok(Answer {
             status,
-            body: serde_json::from_slice(&bytes).unwrap_or(Value::Null),
-        }
+            reason,
+            body,
+            text,
+        })
     }
 
-    /// Makes a call.
+    /// A call that may lose its answer.
+    pub(crate) async fn try_call(
+        &self,
+        method: Method,
+        path: &str,
+        params: &[(&str, &str)],
+    ) -> Result<Answer, Lost> {
+        let form = form(params);
+        let in_query = method == Method::GET || method == Method::DELETE;
+        let (uri, body) = if in_query && !form.is_empty() {
+            (format!("/api2/json{path}?{form}"), String::new())
+        } else if in_query {
+            (format!("/api2/json{path}"), String::new())
+        } else {
+            (format!("/api2/json{path}"), form)
+        };
+        self.send(method, &uri, None, body).await
+    }
+
+    pub(crate) async fn try_get(&self, path: &str) -> Answer {
+        self.call(Method::GET, path, &[]).await
+    }
+
+    pub(crate) async fn try_query(&self, path: &str, params: &[(&str, &str)]) -> Answer {
+        self.call(Method::GET, path, params).await
+    }
+
+    pub(crate) async fn try_post(&self, path: &str, params: &[(&str, &str)]) -> Answer {
+        self.call(Method::POST, path, params).await
+    }
+
+    pub(crate) async fn try_put(&self, path: &str, params: &[(&str, &str)]) -> Answer {
+        self.call(Method::PUT, path, params).await
+    }
+
+    pub(crate) async fn try_delete(&self, path: &str) -> Answer {
+        self.call(Method::DELETE, path, &[]).await
+    }
+
+    /// Waits for the task of an answer; returns its exit text.
+    pub(crate) async fn exit_of(&self, answer: &Answer) -> String {
+        let upid = answer.data();
+        self.ended(upid.as_str().expect("the call started a task"))
+            .await
+            .exit
+    }
+
+    /// Makes a call that has an answer.
     pub(crate) async fn call(&self, method: Method, path: &str, params: &[(&str, &str)]) -> Answer {
-        let query = method == Method::GET || method == Method::DELETE;
-        let mut uri = format!("https://pve1:8006/api2/json{path}");
-        let mut body = String::new();
-        if query && !params.is_empty() {
-            uri = format!("{uri}?{}", form(params));
-        } else if !query {
-            body = form(params);
-        }
-        let request = Request::builder()
-            .method(method)
-            .uri(uri)
-            .header("content-type", "application/x-www-form-urlencoded");
-        self.send(request, Bytes::from(body)).await
+        let answer = self.try_call(method, path, params).await;
+        answer.expect("the answer is not lost")
     }
 
     /// Uses the control surface beside PVE's API.
     pub(crate) async fn control(&self, method: Method, path: &str, body: &Value) -> Answer {
-        let request = Request::builder()
-            .method(method)
-            .uri(format!("https://pve1:8006{path}"));
-        self.send(request, Bytes::from(body.to_string())).await
+        let answer = self.send(method, path, None, body.to_string()).await;
+        answer.expect("the answer is not lost")
     }
 
     /// Uploads a file.
@@ -164,11 +281,10 @@ impl Client {
         );
         body.extend(content);
         body.extend(b"\r\n--b0--\r\n");
-        let request = Request::builder()
-            .method(Method::POST)
-            .uri(format!("https://pve1:8006/api2/json{path}"))
-            .header("content-type", "multipart/form-data; boundary=b0");
-        self.send(request, Bytes::from(body)).await
+        let uri = format!("/api2/json{path}");
+        let kind = "multipart/form-data; boundary=b0";
+        let answer = self.send(Method::POST, &uri, Some(kind), body).await;
+        answer.expect("the answer is not lost")
     }
 
     /// Makes a call that succeeds; returns its data.

@@ -4,7 +4,7 @@ use http::Method;
 use pve_sim::{Action, Cluster, Fault, Lost, Simulator};
 use serde_json::json;
 
-use crate::caller::Client;
+use crate::client::Client;
 
 async fn setup() -> (Simulator, Cluster, Client) {
     let simulator = Simulator::builder().build();
@@ -23,7 +23,7 @@ async fn a_lost_answer_leaves_its_effect() {
         .try_call(Method::POST, "/pools", &[("poolid", "p")])
         .await;
     assert_eq!(lost.unwrap_err(), Lost::Closed);
-    assert_eq!(root.get("/pools/p").await.status, 200);
+    assert_eq!(root.try_get("/pools/p").await.status, 200);
     cluster
         .control()
         .inject(Fault::once("POST /pools", Action::DropRequest));
@@ -31,7 +31,7 @@ async fn a_lost_answer_leaves_its_effect() {
         .try_call(Method::POST, "/pools", &[("poolid", "q")])
         .await;
     assert_eq!(lost.unwrap_err(), Lost::Closed);
-    assert_eq!(root.get("/pools/q").await.status, 500);
+    assert_eq!(root.try_get("/pools/q").await.status, 500);
 }
 
 #[tokio::test(start_paused = true)]
@@ -39,11 +39,14 @@ async fn an_error_or_a_proxy_status_can_be_answered_instead() {
     let (_simulator, cluster, root) = setup().await;
     let control = cluster.control();
     control.inject(Fault::once("GET /version", Action::die("got timeout")));
-    assert_eq!(root.get("/version").await.message(), "got timeout");
-    assert_eq!(root.get("/version").await.status, 200);
+    assert_eq!(root.try_get("/version").await.message(), "got timeout");
+    assert_eq!(root.try_get("/version").await.status, 200);
     control.inject(Fault::once("POST /pools", Action::Proxy { status: 596 }));
-    assert_eq!(root.post("/pools", &[("poolid", "p")]).await.status, 596);
-    assert_eq!(root.get("/pools/p").await.status, 200);
+    assert_eq!(
+        root.try_post("/pools", &[("poolid", "p")]).await.status,
+        596
+    );
+    assert_eq!(root.try_get("/pools/p").await.status, 200);
 }
 
 #[tokio::test(start_paused = true)]
@@ -54,7 +57,7 @@ async fn the_nth_call_can_be_hit() {
         .inject(Fault::nth("GET /nodes/*", 3, Action::die("now")));
     let mut failed = Vec::new();
     for number in 1..=5 {
-        if root.get("/nodes/pve1/status").await.status == 500 {
+        if root.try_get("/nodes/pve1/status").await.status == 500 {
             failed.push(number);
         }
     }
@@ -70,7 +73,7 @@ async fn a_share_of_calls_can_be_hit_and_repeats_by_seed() {
             .inject(Fault::sometimes("GET /version", 0.3, Action::die("x")));
         let mut hits = Vec::new();
         for _ in 0..100 {
-            hits.push(root.get("/version").await.status == 500);
+            hits.push(root.try_get("/version").await.status == 500);
         }
         hits
     };
@@ -88,20 +91,20 @@ async fn a_hanging_call_ends_only_by_the_clients_patience() {
         .inject(Fault::once("GET /version", Action::Hang));
     let patience = std::time::Duration::from_hours(1);
     assert!(
-        tokio::time::timeout(patience, root.get("/version"))
+        tokio::time::timeout(patience, root.try_get("/version"))
             .await
             .is_err()
     );
-    assert_eq!(root.get("/version").await.status, 200);
+    assert_eq!(root.try_get("/version").await.status, 200);
 }
 
 #[tokio::test(start_paused = true)]
 async fn requests_are_counted_by_route() {
     let (_simulator, cluster, root) = setup().await;
     cluster.control().reset_counts();
-    root.get("/nodes/pve1/status").await;
-    root.get("/nodes/pve2/status").await;
-    root.get("/version").await;
+    root.try_get("/nodes/pve1/status").await;
+    root.try_get("/nodes/pve2/status").await;
+    root.try_get("/version").await;
     let counts = cluster.control().counts();
     assert_eq!(counts["GET /nodes/{node}/status"], 2);
     assert_eq!(counts["GET /version"], 1);
@@ -118,7 +121,7 @@ async fn the_control_surface_speaks_http() {
     let fault = json!({ "route": "GET /version", "times": 1, "action": "error", "status": 500, "message": "no" });
     let made = sim(Method::POST, "/sim/faults", fault.to_string()).await;
     assert_eq!(made.body["id"], 1);
-    assert_eq!(root.get("/version").await.message(), "no");
+    assert_eq!(root.try_get("/version").await.message(), "no");
     assert_eq!(
         sim(Method::GET, "/sim/faults", String::new()).await.body,
         json!({})
@@ -131,14 +134,14 @@ async fn the_control_surface_speaks_http() {
             .status,
         200
     );
-    assert_eq!(root.get("/nodes/pve2/status").await.status, 595);
+    assert_eq!(root.try_get("/nodes/pve2/status").await.status, 595);
     assert_eq!(
         sim(Method::POST, "/sim/nodes/pve2/revive", String::new())
             .await
             .status,
         200
     );
-    assert_eq!(root.get("/nodes/pve2/status").await.status, 200);
+    assert_eq!(root.try_get("/nodes/pve2/status").await.status, 200);
     let state = sim(Method::GET, "/sim/state", String::new()).await;
     assert_eq!(state.body["nodes"]["pve2"]["up"], true);
     assert_eq!(

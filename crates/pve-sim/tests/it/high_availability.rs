@@ -5,7 +5,7 @@ use std::time::Duration;
 use pve_sim::{Cluster, Release, Simulator};
 use serde_json::Value;
 
-use crate::caller::Client;
+use crate::client::Client;
 
 async fn setup(release: Release) -> (Simulator, Cluster, Client) {
     let simulator = Simulator::builder().release(release).build();
@@ -17,10 +17,10 @@ async fn setup(release: Release) -> (Simulator, Cluster, Client) {
 /// A clone on shared storage that runs on `pve1` under the manager.
 async fn managed(root: &Client, vmid: &str) {
     let clone = root
-        .post("/nodes/pve1/qemu/9000/clone", &[("newid", vmid)])
+        .try_post("/nodes/pve1/qemu/9000/clone", &[("newid", vmid)])
         .await;
     assert_eq!(root.exit_of(&clone).await, "OK");
-    root.post("/cluster/ha/resources", &[("sid", &format!("vm:{vmid}"))])
+    root.try_post("/cluster/ha/resources", &[("sid", &format!("vm:{vmid}"))])
         .await
         .data();
     tokio::time::sleep(Duration::from_secs(30)).await;
@@ -28,7 +28,7 @@ async fn managed(root: &Client, vmid: &str) {
 
 async fn whereabouts(root: &Client, vmid: u64) -> (String, String) {
     let rows = root
-        .query("/cluster/resources", &[("type", "vm")])
+        .try_query("/cluster/resources", &[("type", "vm")])
         .await
         .data();
     let row = rows
@@ -52,7 +52,7 @@ async fn a_guest_of_a_dead_node_comes_back_elsewhere() {
             ("pve1".into(), "running".into())
         );
         cluster.kill_node("pve1");
-        let lost = root.get("/nodes/pve1/status").await;
+        let lost = root.try_get("/nodes/pve1/status").await;
         assert_eq!(
             (lost.status, lost.reason.as_str()),
             (595, "No route to host")
@@ -62,7 +62,7 @@ async fn a_guest_of_a_dead_node_comes_back_elsewhere() {
         assert_ne!(node, "pve1");
         assert_eq!(status, "running");
         let current = root
-            .get(&format!("/nodes/{node}/qemu/200/status/current"))
+            .try_get(&format!("/nodes/{node}/qemu/200/status/current"))
             .await
             .data();
         assert_eq!(current["ha"]["state"], "started");
@@ -73,15 +73,15 @@ async fn a_guest_of_a_dead_node_comes_back_elsewhere() {
 async fn a_guest_on_local_storage_cannot_be_recovered() {
     let (_simulator, cluster, root) = setup(Release::V9_2).await;
     let create = [("vmid", "200"), ("scsi0", "local-lvm:1")];
-    root.exit_of(&root.post("/nodes/pve1/qemu", &create).await)
+    root.exit_of(&root.try_post("/nodes/pve1/qemu", &create).await)
         .await;
-    root.post("/cluster/ha/resources", &[("sid", "vm:200")])
+    root.try_post("/cluster/ha/resources", &[("sid", "vm:200")])
         .await
         .data();
     tokio::time::sleep(Duration::from_secs(30)).await;
     cluster.kill_node("pve1");
     tokio::time::sleep(Duration::from_mins(5)).await;
-    let rows = root.get("/cluster/ha/status/current").await.data();
+    let rows = root.try_get("/cluster/ha/status/current").await.data();
     let service = rows
         .as_array()
         .unwrap()
@@ -101,7 +101,7 @@ async fn a_rule_moves_a_guest_where_it_belongs() {
         ("nodes", "pve2"),
         ("resources", "vm:200"),
     ];
-    root.post("/cluster/ha/rules", &rule).await.data();
+    root.try_post("/cluster/ha/rules", &rule).await.data();
     tokio::time::sleep(Duration::from_mins(1)).await;
     assert_eq!(
         whereabouts(&root, 200).await,
@@ -114,7 +114,9 @@ async fn a_rule_moves_a_guest_where_it_belongs() {
         ("resources", "vm:200,vm:100"),
     ];
     assert_eq!(
-        root.post("/cluster/ha/rules", &unmanaged).await.message(),
+        root.try_post("/cluster/ha/rules", &unmanaged)
+            .await
+            .message(),
         "create ha rule failed: cannot use unmanaged resource(s) vm:100."
     );
 }
@@ -124,23 +126,23 @@ async fn groups_are_for_8_and_rules_for_9() {
     let group = [("group", "gr"), ("nodes", "pve1:2,pve2")];
     let (_simulator, _cluster, root) = setup(Release::V9_2).await;
     assert_eq!(
-        root.post("/cluster/ha/groups", &group).await.message(),
+        root.try_post("/cluster/ha/groups", &group).await.message(),
         "cannot create group: ha groups have been migrated to rules"
     );
     let (_simulator, _cluster, root) = setup(Release::V8_4).await;
-    root.post("/cluster/ha/groups", &group).await.data();
+    root.try_post("/cluster/ha/groups", &group).await.data();
     assert_eq!(
-        root.get("/cluster/ha/groups/gr").await.data()["nodes"],
+        root.try_get("/cluster/ha/groups/gr").await.data()["nodes"],
         "pve1:2,pve2"
     );
-    assert_eq!(root.get("/cluster/ha/rules").await.status, 501);
+    assert_eq!(root.try_get("/cluster/ha/rules").await.status, 501);
 }
 
 #[tokio::test(start_paused = true)]
 async fn power_calls_of_a_managed_guest_are_requests() {
     let (_simulator, _cluster, root) = setup(Release::V9_2).await;
     managed(&root, "200").await;
-    let stop = root.post("/nodes/pve1/qemu/200/status/stop", &[]).await;
+    let stop = root.try_post("/nodes/pve1/qemu/200/status/stop", &[]).await;
     assert!(stop.data().as_str().unwrap().contains(":hastop:200:"));
     assert_eq!(root.exit_of(&stop).await, "OK");
     tokio::time::sleep(Duration::from_secs(40)).await;
@@ -151,18 +153,21 @@ async fn power_calls_of_a_managed_guest_are_requests() {
 async fn without_quorum_nothing_can_be_changed() {
     let (_simulator, cluster, root) = setup(Release::V9_2).await;
     cluster.partition(&[vec!["pve3".to_owned()]]);
-    let refused = root.post("/pools", &[("poolid", "p")]).await;
+    let refused = root.try_post("/pools", &[("poolid", "p")]).await;
     assert_eq!(refused.message(), "cluster not ready - no quorum?");
-    assert_eq!(root.get("/nodes/pve1/qemu").await.status, 595);
-    let status = root.get("/cluster/status").await.data();
+    assert_eq!(root.try_get("/nodes/pve1/qemu").await.status, 595);
+    let status = root.try_get("/cluster/status").await.data();
     assert_eq!(status[0]["quorate"], 0);
     let majority = root.clone().at("pve1");
     assert_eq!(
-        majority.post("/pools", &[("poolid", "p")]).await.status,
+        majority.try_post("/pools", &[("poolid", "p")]).await.status,
         200
     );
     cluster.heal();
-    assert_eq!(root.post("/pools", &[("poolid", "q")]).await.status, 200);
+    assert_eq!(
+        root.try_post("/pools", &[("poolid", "q")]).await.status,
+        200
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -173,7 +178,7 @@ async fn a_dead_node_takes_no_calls_and_its_workers_die() {
     let root = Client::root(&simulator).await.at("pve3");
     let cluster = simulator.clusters().next().unwrap().clone();
     let clone = root
-        .post(
+        .try_post(
             "/nodes/pve1/qemu/9000/clone",
             &[("newid", "200"), ("full", "1")],
         )
@@ -189,7 +194,7 @@ async fn a_dead_node_takes_no_calls_and_its_workers_die() {
     cluster.revive_node("pve1");
     assert_eq!(root.exit_of(&clone).await, "unexpected status");
     assert_eq!(
-        root.get("/nodes/pve1/qemu/200/config").await.data()["lock"],
+        root.try_get("/nodes/pve1/qemu/200/config").await.data()["lock"],
         "clone"
     );
 }

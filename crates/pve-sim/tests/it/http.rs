@@ -4,7 +4,7 @@ use http::Method;
 use pve_sim::{Release, Simulator};
 use serde_json::json;
 
-use crate::caller::Client;
+use crate::client::Client;
 
 fn simulator() -> Simulator {
     Simulator::builder().build()
@@ -15,13 +15,40 @@ async fn a_stranger_is_asked_for_a_ticket_before_anything_else() {
     let simulator = simulator();
     let stranger = Client::root(&simulator).await.without("Cookie");
     for path in ["/nodes", "/nope"] {
-        let answer = stranger.get(path).await;
+        let answer = stranger.try_get(path).await;
         assert_eq!(
             (answer.status, answer.reason.as_str(), answer.text.as_str()),
             (401, "No ticket", "")
         );
     }
-    assert_eq!(stranger.get("/access/domains").await.status, 200);
+    assert_eq!(stranger.try_get("/access/domains").await.status, 200);
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_what_the_first_parts_of_a_path_tell_is_told_to_strangers() {
+    let simulator = simulator();
+    let root = Client::root(&simulator).await;
+    let stranger = root.clone().without("Cookie");
+    let ask = async |who: &Client, uri: &str| {
+        let answer = who.send(Method::GET, uri, None, "").await.unwrap();
+        (answer.status, answer.reason)
+    };
+    for uri in ["/api2", "/api2/", "/api2/x", "/api2/9/nodes"] {
+        assert_eq!(ask(&stranger, uri).await, (501, "no such uri".to_owned()));
+    }
+    let before = tokio::time::Instant::now();
+    ask(&stranger, "/api2").await;
+    assert!(
+        before.elapsed().is_zero(),
+        "what is no API is no login that failed"
+    );
+    let (status, reason) = ask(&stranger, "/api2/yaml/nodes").await;
+    assert_eq!((status, reason.as_str()), (401, "No ticket"));
+    let (status, reason) = ask(&root, "/api2/yaml/nodes").await;
+    assert_eq!(
+        (status, reason.as_str()),
+        (501, "no formatter for uri /nodes, format yaml")
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -29,10 +56,13 @@ async fn a_change_with_a_ticket_needs_the_csrf_token() {
     let simulator = simulator();
     let root = Client::root(&simulator).await;
     let without = root.clone().without("CSRFPreventionToken");
-    let refused = without.post("/pools", &[("poolid", "p")]).await;
+    let refused = without.try_post("/pools", &[("poolid", "p")]).await;
     assert_eq!(refused.reason, "Permission denied - invalid csrf token");
-    assert_eq!(without.get("/pools").await.status, 200);
-    assert_eq!(root.post("/pools", &[("poolid", "p")]).await.status, 200);
+    assert_eq!(without.try_get("/pools").await.status, 200);
+    assert_eq!(
+        root.try_post("/pools", &[("poolid", "p")]).await.status,
+        200
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -40,23 +70,23 @@ async fn refused_logins_take_their_time_if_wanted() {
     let simulator = Simulator::builder().slow_refusals(true).build();
     let stranger = Client::root(&simulator).await.without("Cookie");
     let before = tokio::time::Instant::now();
-    stranger.get("/version").await;
+    stranger.try_get("/version").await;
     let waited = before.elapsed();
-    Client::root(&simulator).await.get("/version").await;
+    Client::root(&simulator).await.try_get("/version").await;
     assert!(waited >= std::time::Duration::from_secs(3));
 }
 
 #[tokio::test(start_paused = true)]
 async fn unknown_paths_and_verbs_are_not_implemented() {
     let root = Client::root(&simulator()).await;
-    let answer = root.get("/nope").await;
+    let answer = root.try_get("/nope").await;
     assert_eq!(answer.status, 501);
     assert_eq!(
         answer.body,
         json!({ "data": null, "message": "Method 'GET /nope' not implemented" })
     );
     assert_eq!(
-        root.post("/version", &[]).await.message(),
+        root.try_post("/version", &[]).await.message(),
         "Method 'POST /version' not implemented"
     );
     let patch = root
@@ -73,7 +103,7 @@ async fn unknown_paths_and_verbs_are_not_implemented() {
 async fn rights_are_checked_before_parameters() {
     let simulator = simulator();
     let root = Client::root(&simulator).await;
-    root.post(
+    root.try_post(
         "/access/users",
         &[("userid", "u@pve"), ("password", "secret12")],
     )
@@ -83,10 +113,10 @@ async fn rights_are_checked_before_parameters() {
     let user = Client::login(cluster.endpoint("pve1"), "u@pve", "secret12").await;
     let bad = "/nodes/pve1/status?bogus=1";
     assert_eq!(
-        user.get(bad).await.message(),
+        user.try_get(bad).await.message(),
         "Permission check failed (/nodes/pve1, Sys.Audit)"
     );
-    assert_eq!(root.get(bad).await.status, 400);
+    assert_eq!(root.try_get(bad).await.status, 400);
 }
 
 #[tokio::test(start_paused = true)]
@@ -98,7 +128,7 @@ async fn all_parameter_errors_come_together() {
         ("bogus", "1"),
         ("cores", "0"),
     ];
-    let answer = root.post("/nodes/pve1/qemu", &params).await;
+    let answer = root.try_post("/nodes/pve1/qemu", &params).await;
     assert_eq!(
         (answer.status, answer.reason.as_str()),
         (400, "Parameter verification failed.")
@@ -134,7 +164,7 @@ async fn bodies_are_forms_or_json_and_nothing_else() {
                 .unwrap()
         }
     };
-    root.post("/pools", &[("poolid", "p")]).await.data();
+    root.try_post("/pools", &[("poolid", "p")]).await.data();
     assert_eq!(
         put("application/json", r#"{"comment":"x"}"#).await.status,
         200
@@ -153,7 +183,7 @@ async fn bodies_are_forms_or_json_and_nothing_else() {
         (506, "upload 'Content-Type 'text/plain' not implemented")
     );
     let body = root
-        .send(Method::DELETE, "/api2/json/pools/p", None, "x=1".into())
+        .send(Method::DELETE, "/api2/json/pools/p", None, "x=1")
         .await
         .unwrap();
     assert_eq!(
@@ -165,8 +195,8 @@ async fn bodies_are_forms_or_json_and_nothing_else() {
 #[tokio::test(start_paused = true)]
 async fn a_parameter_must_not_contradict_the_path() {
     let root = Client::root(&simulator()).await;
-    root.post("/pools", &[("poolid", "p")]).await.data();
-    let answer = root.put("/pools/p", &[("poolid", "q")]).await;
+    root.try_post("/pools", &[("poolid", "p")]).await.data();
+    let answer = root.try_put("/pools/p", &[("poolid", "q")]).await;
     assert_eq!(
         answer.error("poolid"),
         "duplicate parameter (already defined in URI) with conflicting values!"
@@ -202,7 +232,7 @@ async fn extjs_answers_are_always_200() {
 #[tokio::test(start_paused = true)]
 async fn an_unknown_node_cannot_be_asked() {
     let root = Client::root(&simulator()).await;
-    let answer = root.get("/nodes/pve9/status").await;
+    let answer = root.try_get("/nodes/pve9/status").await;
     assert_eq!(answer.status, 500);
     assert!(
         answer
@@ -217,11 +247,11 @@ async fn the_release_decides_what_exists() {
     for (release, version) in [(Release::V8_4, "8.4.21"), (Release::V9_2, "9.2.11")] {
         let simulator = Simulator::builder().release(release).build();
         let root = Client::root(&simulator).await;
-        assert_eq!(root.get("/version").await.data()["version"], version);
-        let rules = root.get("/cluster/ha/rules").await.status;
+        assert_eq!(root.try_get("/version").await.data()["version"], version);
+        let rules = root.try_get("/cluster/ha/rules").await.status;
         assert_eq!(rules, if release == Release::V9_2 { 200 } else { 501 });
         let role = root
-            .post("/access/roles", &[("roleid", "R"), ("privs", "VM.Monitor")])
+            .try_post("/access/roles", &[("roleid", "R"), ("privs", "VM.Monitor")])
             .await;
         assert_eq!(
             role.status,

@@ -7,9 +7,10 @@
 )]
 
 mod access;
+mod appliances;
 mod backup_jobs;
-mod caller;
 mod client;
+mod datacenter;
 mod faults;
 mod guest_agent;
 mod guest_backup;
@@ -27,8 +28,11 @@ mod guest_snapshot;
 mod high_availability;
 mod http;
 mod networks;
+mod nodes;
 mod proxmoxer;
+mod replication;
 mod resources;
+mod second_factor;
 mod sim_guests;
 mod sockets;
 mod state;

@@ -2,7 +2,7 @@
 
 use pve_sim::{Release, Simulator, WorldFile};
 
-use crate::caller::Client;
+use crate::client::Client;
 
 const TWO: &str = r#"
 clusters:
@@ -26,17 +26,20 @@ async fn a_world_file_describes_several_clusters() {
     let secret = "op@pve!t1=11111111-2222-3333-4444-555555555555";
     let op = Client::token(east.endpoint("a1"), secret);
     let rows = op
-        .query("/cluster/resources", &[("type", "node")])
+        .try_query("/cluster/resources", &[("type", "node")])
         .await
         .data();
     assert_eq!(rows[0]["maxcpu"], 8);
-    assert_eq!(op.get("/nodes/a1/qemu").await.data(), serde_json::json!([]));
+    assert_eq!(
+        op.try_get("/nodes/a1/qemu").await.data(),
+        serde_json::json!([])
+    );
     let west = simulator.cluster("west").unwrap();
     let root = Client::login(west.endpoint("pve1"), "root@pam", "oxmox").await;
-    assert_eq!(root.get("/version").await.data()["version"], "8.4.21");
+    assert_eq!(root.try_get("/version").await.data()["version"], "8.4.21");
     assert_eq!(
         Client::token(west.endpoint("pve1"), secret)
-            .get("/version")
+            .try_get("/version")
             .await
             .status,
         401
@@ -58,23 +61,26 @@ async fn kept_state_goes_on_where_it_was() {
     let before = build();
     let root = Client::root(&before).await;
     let create = [("vmid", "200"), ("name", "kept"), ("scsi0", "local-lvm:2")];
-    root.exit_of(&root.post("/nodes/pve1/qemu", &create).await)
+    root.exit_of(&root.try_post("/nodes/pve1/qemu", &create).await)
         .await;
     root.exit_of(
         &root
-            .post("/nodes/pve1/qemu/200/snapshot", &[("snapname", "one")])
+            .try_post("/nodes/pve1/qemu/200/snapshot", &[("snapname", "one")])
             .await,
     )
     .await;
-    let config = root.get("/nodes/pve1/qemu/200/config").await.data();
-    let tasks = root.get("/nodes/pve1/tasks").await.body["total"].clone();
+    let config = root.try_get("/nodes/pve1/qemu/200/config").await.data();
+    let tasks = root.try_get("/nodes/pve1/tasks").await.body["total"].clone();
     before.save(&path).unwrap();
 
     let after = build();
     let root = Client::root(&after).await;
-    assert_eq!(root.get("/nodes/pve1/qemu/200/config").await.data(), config);
-    assert_eq!(root.get("/nodes/pve1/tasks").await.body["total"], tasks);
-    let snapshots = root.get("/nodes/pve1/qemu/200/snapshot").await.data();
+    assert_eq!(
+        root.try_get("/nodes/pve1/qemu/200/config").await.data(),
+        config
+    );
+    assert_eq!(root.try_get("/nodes/pve1/tasks").await.body["total"], tasks);
+    let snapshots = root.try_get("/nodes/pve1/qemu/200/snapshot").await.data();
     assert_eq!(snapshots.as_array().unwrap().len(), 2);
     std::fs::remove_dir_all(&dir).unwrap();
 }

@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use crate::access::ticket::{Entry, Login};
 use crate::access::{Access, Caller};
 use crate::call::{Call, Reply};
 use crate::failure::Failure;
@@ -39,15 +40,32 @@ fn create(call: &mut Call<'_>) -> Result<Reply, Failure> {
         user = format!("{user}@{realm}");
     }
     let now = call.world.now();
-    let access = &call.world.access;
-    access.login(&user, params.text("password"), now)?;
-    let data = json!({
+    let login = Login {
+        user: &user,
+        password: params.text("password"),
+        otp: params.get("otp"),
+        challenge: params.get("tfa-challenge"),
+    };
+    let entry = call.world.access.login(&login, now)?;
+    let (world, caller) = (&*call.world, Caller::user_id(&user));
+    let access = &world.access;
+    let mut data = json!({
         "username": user,
-        "ticket": access.key.ticket(&user, now),
         "CSRFPreventionToken": access.key.csrf(&user, now),
-        "cap": capabilities(access, &Caller::user_id(&user)),
-        "clustername": call.world.name,
     });
+    match entry {
+        Entry::Ticket => {
+            data["ticket"] = json!(access.key.ticket(&user, now));
+            data["cap"] = capabilities(access, &caller);
+        }
+        Entry::Challenge(challenge) => {
+            data["ticket"] = json!(challenge);
+            data["NeedTFA"] = json!(1);
+        }
+    }
+    if world.nodes.len() > 1 && access.may(&caller, "/", "Sys.Audit") {
+        data["clustername"] = json!(world.name);
+    }
     Ok(data.into())
 }
 

@@ -52,18 +52,6 @@ pub(super) fn routes() -> Vec<Route> {
                     .max_len(64)
                     .optional(),
             ]),
-        get("/access/tfa", |_| Ok(json!([]).into()))
-            .perm(Perm::User)
-            .protected(),
-        get("/access/users/{userid}/tfa", |call| {
-            user(call)?;
-            Ok(json!({ "realm": null, "user": null }).into())
-        })
-        .perm(Perm::Or(vec![
-            Perm::SelfParam("userid"),
-            Perm::Rule(audit_user),
-        ]))
-        .params([user_param(), flag("multiple")]),
     ]
 }
 

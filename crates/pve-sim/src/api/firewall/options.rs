@@ -23,7 +23,11 @@ pub(super) fn routes(paths: &Paths) -> Vec<Route> {
     ];
     let policies = ["policy_in", "policy_out"].map(|name| choice(name, POLICIES).optional());
     let levels = ["log_level_in", "log_level_out"].map(|name| choice(name, LEVELS).optional());
-    if paths.options.starts_with("/cluster") {
+    if paths.options.contains("{vnet}") {
+        params.push(flag("enable"));
+        params.push(choice("policy_forward", &["ACCEPT", "DROP"]).optional());
+        params.push(choice("log_level_forward", LEVELS).optional());
+    } else if paths.options.starts_with("/cluster") {
         params.push(int("enable").min(0).optional());
         params.push(flag("ebtables"));
         params.push(text("log_ratelimit").property(&rate_limit()).optional());
@@ -116,7 +120,7 @@ fn update(call: &mut Call<'_>) -> Result<Reply, Failure> {
     for name in params.list("delete") {
         options.remove(name);
     }
-    let skip = ["node", "vmid", "digest", "delete"];
+    let skip = ["node", "vmid", "vnet", "digest", "delete"];
     for (name, value) in params.iter().filter(|(name, _)| !skip.contains(name)) {
         options.insert(name.to_owned(), value.to_owned());
     }

@@ -314,8 +314,8 @@ fn read(call: &mut Call<'_>) -> Result<Reply, Failure> {
     Ok(show(pos, &rules[pos], &digest::of(&rules)).into())
 }
 
-const SKIPPED: [&str; 8] = [
-    "node", "vmid", "pos", "digest", "group", "moveto", "delete", "enable",
+const SKIPPED: [&str; 9] = [
+    "vnet", "node", "vmid", "pos", "digest", "group", "moveto", "delete", "enable",
 ];
 
 /// Takes over what the call gives, and checks what it refers to.
@@ -333,7 +333,7 @@ fn apply(call: &Call<'_>, rule: &mut Rule) -> Result<(), Failure> {
     for name in call.params.list("delete") {
         rule.remove(name);
     }
-    let place = super::Place::of(&call.params).file(call.world);
+    let place = super::Place::of(call.world, &call.params).file(call.world);
     let cluster = &call.world.firewall.cluster;
     for name in ["source", "dest"] {
         let Some(value) = rule.get(name) else {

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::call::{Call, Reply};
 use crate::failure::Failure;
-use crate::permission::Perm;
+use crate::permission::{Perm, all, any};
 use crate::release::Release;
 use crate::route::{Route, get};
 use crate::schema::choice;
@@ -50,7 +50,7 @@ pub(super) fn routes(release: Release) -> Vec<Route> {
             .is_9()
             .then(|| choice("arch", &["x86_64", "aarch64"]).optional())
     };
-    vec![
+    let mut routes = vec![
         get("/nodes/{node}/capabilities", |_| {
             Ok(json!([{ "name": "qemu" }]).into())
         })
@@ -65,7 +65,61 @@ pub(super) fn routes(release: Release) -> Vec<Route> {
         get("/nodes/{node}/capabilities/qemu/machines", machines)
             .perm(Perm::User)
             .params(arch()),
-    ]
+    ];
+    if release.is_9() {
+        let accel = || choice("accel", &["kvm", "tcg"]).optional();
+        routes.extend([
+            get("/nodes/{node}/capabilities/qemu/cpu-flags", |call| {
+                let node = call.node();
+                Ok(flags(&[&node]))
+            })
+            .perm(Perm::User)
+            .params(arch())
+            .params([accel()]),
+            get("/nodes/{node}/capabilities/qemu/migration", |_| {
+                Ok(json!({ "has-dbus-vmstate": 1 }).into())
+            })
+            .perm(all("/nodes/{node}", &["Sys.Audit"])),
+            get("/cluster/qemu/cpu-flags", |call| {
+                let nodes: Vec<&String> = call.world.nodes.keys().collect();
+                Ok(flags(&nodes))
+            })
+            .perm(Perm::Or(vec![
+                all("/nodes", &["Sys.Audit"]),
+                any(
+                    "/mapping/cpu",
+                    &["Mapping.Audit", "Mapping.Use", "Mapping.Modify"],
+                ),
+            ]))
+            .params(arch())
+            .params([accel()]),
+        ]);
+    }
+    routes
+}
+
+/// Flags that a processor type can be given or denied.
+const FLAGS: &[&str] = &[
+    "aes",
+    "amd-no-ssb",
+    "amd-ssbd",
+    "hv-evmcs",
+    "hv-tlbflush",
+    "ibpb",
+    "md-clear",
+    "nested-virt",
+    "pcid",
+    "pdpe1gb",
+    "spec-ctrl",
+    "ssbd",
+    "virt-ssbd",
+];
+
+fn flags(nodes: &[&String]) -> Reply {
+    let rows = FLAGS
+        .iter()
+        .map(|name| json!({ "name": name, "supported-on": nodes }));
+    rows.collect::<Value>().into()
 }
 
 const ARM: &[&str] = &[

@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use crate::api::index;
 use crate::call::{Call, Reply};
 use crate::failure::Failure;
 use crate::permission::{Perm, all, any};
@@ -22,6 +23,13 @@ pub(super) fn routes() -> Vec<Route> {
                 text("pci-class-blacklist").default("05;06;0b"),
                 flag("verbose"),
             ]),
+        get("/nodes/{node}/hardware/pci/{pci-id-or-mapping}", |_| {
+            Ok(index("method", &["mdev"]))
+        })
+        .perm(Perm::User),
+        get("/nodes/{node}/hardware/pci/{pci-id-or-mapping}/mdev", mdev)
+            .perm(audit())
+            .protected(),
         get("/nodes/{node}/hardware/usb", usb)
             .perm(all("/", &["Sys.Modify"]))
             .protected(),
@@ -54,6 +62,45 @@ fn pci(call: &mut Call<'_>) -> Result<Reply, Failure> {
             row["mdev"] = json!(1);
         }
         row
+    });
+    Ok(rows.collect::<Value>().into())
+}
+
+/// The kinds of virtual devices that a device, or the one a mapping names here, can be divided into.
+fn mdev(call: &mut Call<'_>) -> Result<Reply, Failure> {
+    let (name, given) = (
+        call.params.text("node"),
+        call.params.text("pci-id-or-mapping"),
+    );
+    let node = call.world.node(name)?;
+    let is_id = given.contains(':');
+    let id = if is_id {
+        // The domain may be left out.
+        let whole = given.matches(':').count() == 2;
+        if whole {
+            given.to_owned()
+        } else {
+            format!("0000:{given}")
+        }
+    } else {
+        let mapping = call.world.mappings.get("pci", given);
+        let entries = mapping.into_iter().flat_map(|mapping| &mapping.map);
+        let mut here =
+            entries.filter(|entry| entry.split(',').any(|part| part == format!("node={name}")));
+        let path =
+            here.find_map(|entry| entry.split(',').find_map(|part| part.strip_prefix("path=")));
+        let missing = || Failure::die(format!("mapping '{given}' does not exist on '{name}'"));
+        path.ok_or_else(missing)?.to_owned()
+    };
+    let divisible = node
+        .pci
+        .iter()
+        .filter(|device| device.id == id && device.mdev);
+    let rows = divisible.map(|device| {
+        json!({
+            "type": "sim-1", "name": "SIM 1", "available": 4,
+            "description": device.device_name.as_deref().unwrap_or("a virtual device"),
+        })
     });
     Ok(rows.collect::<Value>().into())
 }

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 
+use super::node_mut;
 use crate::call::{Call, Reply};
 use crate::failure::Failure;
 use crate::latency::Step;
-use crate::node::Node;
 use crate::permission::{Perm, all};
 use crate::release::Release;
 use crate::route::{Route, delete, get, post, put};
@@ -65,6 +65,8 @@ pub(super) fn routes(release: Release) -> Vec<Route> {
         })
         .perm(modify())
         .params(release.is_9().then(|| flag("regenerate-frr"))),
+        // Changes are made at once, so there are none to give up.
+        delete("/nodes/{node}/network", |_| Ok(Reply::null())).perm(modify()),
         get("/nodes/{node}/network/{iface}", read).perm(all("/nodes/{node}", &["Sys.Audit"])),
         put("/nodes/{node}/network/{iface}", update)
             .perm(modify())
@@ -172,12 +174,6 @@ fn list(call: &mut Call<'_>) -> Result<Reply, Failure> {
         }
     }
     Ok(Value::Array(rows).into())
-}
-
-fn node_mut<'a>(call: &'a mut Call<'_>) -> Result<&'a mut Node, Failure> {
-    let name = call.params.text("node");
-    let node = call.world.nodes.get_mut(name);
-    node.ok_or_else(|| Failure::die(format!("no such cluster node '{name}'")))
 }
 
 fn read(call: &mut Call<'_>) -> Result<Reply, Failure> {

@@ -1,10 +1,11 @@
 //! The endpoints that act on all guests of a node, and the consoles of nodes.
 
+use crate::api::index;
 use crate::guest::{bulk, console};
 use crate::permission::{Perm, all};
 use crate::release::Release;
-use crate::route::{Route, post};
-use crate::schema::{Param, choice, flag, format, int, text};
+use crate::route::{Route, get, post};
+use crate::schema::{Param, array, choice, flag, format, int, text};
 
 /// Endpoints of many guests.
 pub(super) fn routes(release: Release) -> Vec<Route> {
@@ -15,8 +16,9 @@ pub(super) fn routes(release: Release) -> Vec<Route> {
             .is_9()
             .then(|| int("max-workers").min(1).max(64).optional())
     };
+    let mut routes = anywhere(release);
     let shell = || all("/nodes/{node}", &["Sys.Console"]);
-    vec![
+    routes.extend([
         post("/nodes/{node}/startall", bulk::start)
             .perm(Perm::User)
             .params([vms(), flag("force")])
@@ -52,6 +54,55 @@ pub(super) fn routes(release: Release) -> Vec<Route> {
                 flag("websocket"),
                 int("width").min(16).max(4096).optional(),
                 int("height").min(16).max(2160).optional(),
+            ]),
+    ]);
+    routes
+}
+
+/// Guests of all nodes at once, since 9.
+fn anywhere(release: Release) -> Vec<Route> {
+    if !release.is_9() {
+        return Vec::new();
+    }
+    let common = || {
+        [
+            array("vms").format(format::VMID).optional(),
+            int("max-workers").min(1).max(64).optional(),
+            int("maxworkers").min(1).max(64).optional(),
+        ]
+    };
+    vec![
+        get("/cluster/bulk-action", |_| Ok(index("name", &["guest"]))).perm(Perm::User),
+        get("/cluster/bulk-action/guest", |_| {
+            let names = ["migrate", "shutdown", "start", "suspend"];
+            Ok(index("name", &names))
+        })
+        .perm(Perm::User),
+        post("/cluster/bulk-action/guest/start", bulk::start_anywhere)
+            .perm(Perm::User)
+            .params(common())
+            .params([int("timeout").optional()]),
+        post("/cluster/bulk-action/guest/shutdown", bulk::stop_anywhere)
+            .perm(Perm::User)
+            .params(common())
+            .params([flag("force-stop"), int("timeout").optional()]),
+        post("/cluster/bulk-action/guest/suspend", bulk::suspend_anywhere)
+            .perm(Perm::User)
+            .params(common())
+            .params([
+                flag("to-disk"),
+                text("statestorage")
+                    .format(format::STORAGE)
+                    .requires("to-disk")
+                    .optional(),
+            ]),
+        post("/cluster/bulk-action/guest/migrate", bulk::migrate_anywhere)
+            .perm(Perm::User)
+            .params(common())
+            .params([
+                text("target").format(format::NODE),
+                flag("online"),
+                flag("with-local-disks"),
             ]),
     ]
 }
