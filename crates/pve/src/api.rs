@@ -12,5 +12,6 @@ pub mod node;
 pub mod pool;
 pub mod qemu;
 pub mod sdn;
+pub(crate) mod since;
 pub mod storage;
 pub mod version;

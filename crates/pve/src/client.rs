@@ -31,7 +31,7 @@ use serde::de::DeserializeOwned;
 use tracing::Instrument;
 
 pub use self::builder::{Builder, Timeouts};
-pub(crate) use self::call::{Answer, Call};
+pub(crate) use self::call::{Answer, Call, Payload};
 pub use self::credentials::Credentials;
 pub use self::endpoint::{EndpointHealth, NotSent};
 pub use self::metrics::Metrics;
@@ -102,8 +102,17 @@ impl Client {
         answer.decode(name)
     }
 
-    /// Does a call and keeps the answer undecoded.
+    /// Does a call and keeps the answer undecoded; what the server's release lacks is refused by name.
     pub(crate) async fn answer(&self, call: Call) -> Result<Answer> {
+        if let Some((what, needs, since)) = crate::api::since::needed(&call) {
+            self.require(what, needs, move |release| release >= since)
+                .await?;
+        }
+        self.answer_of_any(call).await
+    }
+
+    /// Does a call that every release has.
+    pub(crate) async fn answer_of_any(&self, call: Call) -> Result<Answer> {
         let span = tracing::debug_span!(
             "pve",
             call = call.name,

@@ -242,12 +242,6 @@ impl Access {
 
     /// Gives a token another value; since 9.1.
     pub async fn regenerate_token(&self, id: &TokenId) -> Result<NewToken> {
-        let what = "giving a token another value";
-        self.0
-            .require(what, "9.1 or later", |release| {
-                (release.major, release.minor) >= (9, 1)
-            })
-            .await?;
         let params = Params::new().with("regenerate", 1);
         self.0
             .call(Call::put("access.token.regenerate", token_path(id)).params(params))

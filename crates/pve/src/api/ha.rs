@@ -300,7 +300,6 @@ impl Ha {
 
     /// Rules; since 9.
     pub async fn rules(&self) -> Result<Vec<HaRule>> {
-        self.rules_only().await?;
         let rules: Vec<RawRule> = self
             .0
             .call(Call::get("ha.rules", "/cluster/ha/rules"))
@@ -310,7 +309,6 @@ impl Ha {
 
     /// Adds a rule; since 9. All its guests must be cared for already.
     pub async fn create_rule(&self, rule: &HaRule) -> Result<()> {
-        self.rules_only().await?;
         let params = Params::new().with("rule", &rule.name);
         let params = rule.params().iter().fold(params, |params, (key, value)| {
             params.with(key.to_owned(), value)
@@ -322,7 +320,6 @@ impl Ha {
 
     /// Replaces a rule; since 9.
     pub async fn update_rule(&self, rule: &HaRule) -> Result<()> {
-        self.rules_only().await?;
         self.0
             .call(Call::put("ha.rule.update", rule_path(&rule.name)).params(rule.params()))
             .await
@@ -330,7 +327,6 @@ impl Ha {
 
     /// Removes a rule; since 9.
     pub async fn delete_rule(&self, name: &str) -> Result<()> {
-        self.rules_only().await?;
         self.0
             .call(Call::delete("ha.rule.delete", rule_path(name)))
             .await
@@ -339,13 +335,6 @@ impl Ha {
     async fn check(&self, resource: &HaResource) -> Result<()> {
         if resource.group.is_some() {
             self.groups_only().await?;
-        }
-        if resource.failback.is_some() {
-            self.0
-                .require("failback of one guest", "9.0 or later", |release| {
-                    release.major >= 9
-                })
-                .await?;
         }
         Ok(())
     }
@@ -356,16 +345,6 @@ impl Ha {
                 "high availability by groups",
                 "8.4 or earlier (use rules)",
                 |release| release.major < 9,
-            )
-            .await
-    }
-
-    async fn rules_only(&self) -> Result<()> {
-        self.0
-            .require(
-                "high availability by rules",
-                "9.0 or later (use groups)",
-                |release| release.major >= 9,
             )
             .await
     }

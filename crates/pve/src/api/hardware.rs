@@ -57,12 +57,6 @@ impl Node {
 impl Client {
     /// PCI devices under names of the cluster; since 8. Tokens may give guests nothing else.
     pub async fn pci_mappings(&self) -> Result<Vec<PciMapping>> {
-        self.require(
-            "naming devices for the whole cluster",
-            "8.0 or later",
-            |release| release.major >= 8,
-        )
-        .await?;
         self.call(Call::get("mapping.pci", "/cluster/mapping/pci"))
             .await
     }

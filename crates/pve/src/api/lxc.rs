@@ -182,11 +182,6 @@ impl Lxc {
 
     /// Its network interfaces, without any agent; since 8.1.
     pub async fn interfaces(&self) -> Result<Vec<ContainerInterface>> {
-        self.client
-            .require("listing a container's interfaces", "8.1 or later", |r| {
-                (r.major, r.minor) >= (8, 1)
-            })
-            .await?;
         // A stopped container has none, which some releases say as null.
         let call = Call::get("lxc.interfaces", self.path("/interfaces"));
         Ok(self

@@ -107,11 +107,6 @@ impl Pools {
 
     /// Changes a pool.
     pub async fn update(&self, id: &PoolId, change: &PoolChange) -> Result<()> {
-        if change.allow_move {
-            self.0
-                .require("moving a guest between pools", "8.1 or later", by_query)
-                .await?;
-        }
         let (path, params) = self.place(id).await?;
         let params = params
             .maybe("comment", change.comment.as_ref())

@@ -286,11 +286,6 @@ impl Qemu {
     /// Writes the cloud-init drive anew from the configuration.
     pub async fn regenerate_cloudinit(&self) -> Result<()> {
         self.client
-            .require("regenerating the cloud-init drive", "7.2 or later", |r| {
-                (r.major, r.minor) >= (7, 2)
-            })
-            .await?;
-        self.client
             .call(Call::put("qemu.cloudinit.update", self.path("/cloudinit")))
             .await
     }

@@ -96,7 +96,8 @@ impl ReleaseCache {
 impl Client {
     /// The release that answers.
     pub async fn version(&self) -> Result<Version> {
-        let version: Version = self.call(Call::get("version", "/version")).await?;
+        let call = Call::get("version", "/version");
+        let version: Version = self.answer_of_any(call).await?.decode("version")?;
         self.release_cache().set(version.numbers());
         Ok(version)
     }

@@ -295,7 +295,9 @@ impl Session {
         let answer = answer?;
         if answer.need_tfa {
             return Err(Error::Unauthenticated {
-                text: format!("{user} needs a second factor; use an API token instead"),
+                text: format!(
+                    "{user} has a second factor, which nobody is there to give: use an API token (pveum user token add {user} oxmox)"
+                ),
             });
         }
         let (Some(ticket), Some(csrf)) = (answer.ticket, answer.csrf) else {

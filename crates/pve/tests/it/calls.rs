@@ -390,12 +390,53 @@ async fn what_7_4_lacks_is_refused_by_name() {
         client.ha().rules().await.unwrap_err(),
     ];
     refused.push(vm.agent_exec(&["ls"], None).await.unwrap_err());
+    let token = "a@pve!b".parse().unwrap();
+    refused.push(client.access().regenerate_token(&token).await.unwrap_err());
+    let change = PoolChange {
+        allow_move: true,
+        ..PoolChange::default()
+    };
+    let pool = "a".parse().unwrap();
+    refused.push(client.pools().update(&pool, &change).await.unwrap_err());
+    let resource = HaResource {
+        failback: Some(true),
+        ..HaResource::started("vm:100".parse().unwrap())
+    };
+    refused.push(client.ha().add(&resource).await.unwrap_err());
+    for option in [
+        "amd-sev",
+        "ciupgrade",
+        "virtiofs3",
+        "allow-ksm",
+        "intel-tdx",
+        "import-working-storage",
+        "ha-managed",
+    ] {
+        let config = GuestConfig::default().with(option, 1);
+        let create = CreateQemu::new(vmid(101), config);
+        let error = node(&fake).create_qemu(&create).await.unwrap_err();
+        assert!(
+            error.to_string().contains("Proxmox VE"),
+            "{option}: {error}"
+        );
+        refused.push(error);
+    }
+    for option in ["dev0", "entrypoint", "env"] {
+        let change = ConfigChange::set(GuestConfig::default().with(option, 1));
+        let container = node(&fake).lxc(vmid(200));
+        refused.push(container.configure(&change).await.unwrap_err());
+    }
     for error in refused {
         assert!(
             matches!(error, Error::Unsupported { .. }) && error.to_string().contains("7.4.16"),
             "{error}"
         );
     }
+    let changes = fake.seen();
+    let changes = changes
+        .iter()
+        .filter(|seen| seen.method != http::Method::GET);
+    assert_eq!(changes.count(), 0, "what is refused is not sent");
     // Pools by path, as 7.4 wants them.
     client.pools().delete(&"a".parse().unwrap()).await.unwrap();
     assert_eq!(line(&fake), "DELETE /pools/a");

@@ -248,3 +248,26 @@ async fn credentials_are_replaced_while_requests_are_under_way() {
     assert!(failed.is_empty(), "{failed:?}");
     theirs.cluster().status().await.unwrap();
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_user_with_a_second_factor_is_told_to_make_a_token() {
+    let world = "clusters: [{ name: pve, users: [{ id: p@pve, password: secret12, totp: GEZDGNBVGY3TQOJQ }] }]";
+    let world = pve_sim::WorldFile::parse(world).unwrap();
+    let simulator = pve_sim::Simulator::builder().world(world).build();
+    let cluster = simulator.cluster("pve").unwrap();
+    let person = client(cluster, Credentials::password("p@pve", "secret12").unwrap());
+    let error = person.version().await.unwrap_err();
+    assert!(matches!(error, Error::Unauthenticated { .. }), "{error:?}");
+    let text = error.to_string();
+    assert!(
+        text.contains("second factor") && text.contains("pveum user token add p@pve"),
+        "{text}"
+    );
+    let before = cluster.control().counts();
+    person.version().await.unwrap_err();
+    assert_eq!(
+        cluster.control().counts(),
+        before,
+        "not asked again at once"
+    );
+}

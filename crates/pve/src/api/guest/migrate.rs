@@ -112,12 +112,6 @@ impl Qemu {
 
     /// Moves it to another node. When the task has ended well, its configuration is there.
     pub async fn migrate(&self, how: &MigrateQemu) -> Result<Upid> {
-        if how.with_conntrack_state {
-            let what = "moving the state of network connections";
-            self.client
-                .require(what, "9.0 or later", |release| release.major >= 9)
-                .await?;
-        }
         let params = Params::new()
             .with("target", &how.target)
             .flag("online", how.online)

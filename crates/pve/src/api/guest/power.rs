@@ -38,13 +38,6 @@ impl Guest {
 
     /// Stops it the hard way. Stopping what is stopped is fine.
     pub async fn stop(&self, how: Stop) -> Result<Upid> {
-        if how.overrule_shutdown {
-            self.client
-                .require("overrule-shutdown of stop", "8.0 or later", |release| {
-                    release.major >= 8
-                })
-                .await?;
-        }
         let params = Params::new().flag("overrule-shutdown", how.overrule_shutdown);
         self.power("stop", self.named("qemu.stop", "lxc.stop"), params)
             .await
