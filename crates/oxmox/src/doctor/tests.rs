@@ -114,6 +114,44 @@ async fn root_on_a_healthy_cluster_has_no_problem() {
     }
 }
 
+/// The simulated Proxmox VE, but for its word that it is 7.4.
+#[tokio::test(start_paused = true)]
+async fn an_old_release_is_examined_and_said_to_be_old() {
+    let (cluster, _root) = simulated(Release::V8_4);
+    let endpoint = cluster.endpoint("pve1");
+    let old = tower::service_fn(move |request: axum::http::Request<pve::Body>| {
+        let mut endpoint = endpoint.clone();
+        async move {
+            if request.uri().path().ends_with("/version") {
+                let text = r#"{"data":{"version":"7.4-16","release":"7.4","repoid":"0"}}"#;
+                let body = http_body_util::Full::from(text);
+                return Ok(axum::http::Response::new(body));
+            }
+            tower::Service::call(&mut endpoint, request).await
+        }
+    });
+    let root = Client::builder()
+        .service(old)
+        .credentials(Credentials::password("root@pam", "geheim").unwrap())
+        .build()
+        .unwrap();
+    tokio::time::sleep(std::time::Duration::from_secs(15)).await;
+    let mut report = Report::default();
+    let now = now(&root).await;
+    examine::examine(&root, "root@pam", &everything(), now, &mut report).await;
+    assert_eq!(failed(&report), Vec::<&str>::new());
+    let old = report
+        .checks
+        .iter()
+        .find(|check| check.subject == "release");
+    let old = old.unwrap();
+    assert!(
+        old.state == State::Warn && old.text.contains("7.4-16 is old"),
+        "{old:?}"
+    );
+    assert_eq!(report.nodes.len(), 3);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_wrong_clock_is_a_problem() {
     let (_cluster, root) = simulated(Release::V9_2);

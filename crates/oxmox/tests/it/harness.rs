@@ -141,12 +141,17 @@ pub(crate) struct Sim {
 
 impl Sim {
     pub(crate) async fn start() -> Self {
+        Self::start_in(WORLD).await
+    }
+
+    /// One that simulates the world of a file.
+    pub(crate) async fn start_in(description: &str) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let (world, latency) = (
             dir.path().join("world.yaml"),
             dir.path().join("latency.yaml"),
         );
-        std::fs::write(&world, WORLD).unwrap();
+        std::fs::write(&world, description).unwrap();
         std::fs::write(&latency, LATENCY).unwrap();
         let running = Running::start(
             &[

@@ -8,6 +8,7 @@
 
 mod chart;
 mod command_line;
+mod doctor;
 mod harness;
 mod machines;
 mod operator;
