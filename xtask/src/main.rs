@@ -1,6 +1,8 @@
 //! The front door for people and CI: `cargo xtask …`.
 
+mod audit;
 mod clusterctl;
+mod fuzz;
 mod generate;
 mod run;
 mod testbed;
@@ -26,6 +28,16 @@ enum Command {
     Gen,
     /// The fast part: formatting and lints.
     Check,
+    /// Licences, sources, banned crates and known holes of what we depend on.
+    ///
+    /// Not part of `test`: its tool takes minutes to build, once per machine, and known holes need the network.
+    Audit,
+    /// Feeds the client's readers with texts that coverage finds interesting; needs a nightly compiler.
+    Fuzz {
+        /// For how long.
+        #[arg(long, default_value_t = 300)]
+        seconds: u64,
+    },
     /// Random lives of machines under faults and crashes, one for each seed; a failing seed prints its story.
     ///
     /// Not part of `test`: a seed does not take the same course twice yet, and not every one ends well.
@@ -81,6 +93,8 @@ fn main() -> Result<()> {
             cargo_test(&["test", "--workspace", "--all-targets"])
         }
         Command::Check => check(),
+        Command::Audit => audit::audit(),
+        Command::Fuzz { seconds } => fuzz::fuzz(seconds),
         Command::Simulate {
             crashes: true,
             stride,

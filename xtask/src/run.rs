@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
 
@@ -45,13 +46,23 @@ pub(crate) fn cargo_test(args: &[&str]) -> Result<()> {
     )
 }
 
-/// Runs a program at the root.
+/// Runs a program at the root, shows what is run, and says how long it took.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "a person waits for this, not a test"
+)]
 pub(crate) fn run(command: &mut Command, shown: &str) -> Result<()> {
     anstream::eprintln!("+ {shown}");
+    let started = Instant::now();
     let status = command
         .current_dir(root())
         .status()
         .with_context(|| format!("cannot start `{shown}`"))?;
-    ensure!(status.success(), "`{shown}` failed ({status})");
+    let seconds = started.elapsed().as_secs();
+    ensure!(
+        status.success(),
+        "`{shown}` failed ({status}) after {seconds} s"
+    );
+    anstream::eprintln!("  took {seconds} s");
     Ok(())
 }
