@@ -61,6 +61,16 @@ static DNS1123_SUBDOMAIN: LazyLock<Syntax> = LazyLock::new(|| {
     )
 });
 
+static WILDCARD_SUBDOMAIN: LazyLock<Syntax> = LazyLock::new(|| {
+    Syntax::new(
+        r"\*\.[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*",
+        "a wildcard DNS-1123 subdomain must start with '*.', followed by a valid DNS subdomain, which \
+         must consist of lower case alphanumeric characters, '-' or '.' and end with an alphanumeric \
+         character",
+        &["*.example.com"],
+    )
+});
+
 static DNS1035_LABEL: LazyLock<Syntax> = LazyLock::new(|| {
     Syntax::new(
         "[a-z]([-a-z0-9]*[a-z0-9])?",
@@ -119,6 +129,11 @@ pub fn dns1123_label(text: &str) -> Vec<String> {
 /// Faults of a DNS subdomain: labels joined by dots, at most 253.
 pub fn dns1123_subdomain(text: &str) -> Vec<String> {
     faults(text, 253, &DNS1123_SUBDOMAIN)
+}
+
+/// Faults of a DNS subdomain below a star: `*.example.com`.
+pub fn wildcard_subdomain(text: &str) -> Vec<String> {
+    faults(text, 253, &WILDCARD_SUBDOMAIN)
 }
 
 /// Faults of a DNS label that starts with a letter, as services have it.

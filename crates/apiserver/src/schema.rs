@@ -60,6 +60,13 @@ impl Schema {
         default::apply(&self.root, object);
     }
 
+    /// Nulls that [`Self::default`] would drop: an applied configuration must not have them.
+    pub(crate) fn refused_nulls(&self, object: &Value) -> Vec<FieldError> {
+        let mut errors = Vec::new();
+        default::refused_nulls(&self.root, object, "", &mut errors);
+        errors
+    }
+
     /// Removes fields the schema does not know and returns their paths, sorted.
     pub fn prune(&self, object: &mut Value) -> Vec<String> {
         prune::prune(&self.root, object)

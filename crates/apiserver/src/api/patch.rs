@@ -153,7 +153,14 @@ impl Api {
 /// Refuses what an applied configuration leads to if it cannot be read.
 fn convert(resource: &Resource, config: &Value, object: &mut Value) -> Result<()> {
     let Some(kind) = resource.built_in() else {
-        return Ok(());
+        let schema = resource.crd.as_ref().and_then(|crd| crd.schema.as_ref());
+        let nulls = schema.map(|schema| schema.refused_nulls(object));
+        let causes: Vec<Cause> = nulls.into_iter().flatten().map(Cause::from).collect();
+        if causes.is_empty() {
+            return Ok(());
+        }
+        let (group, name) = (resource.storage_group(), object::name(config));
+        return Err(Status::invalid(group, &resource.kind, name, causes));
     };
     kind.convert(object).map_err(|why| {
         let version = resource.api_version();

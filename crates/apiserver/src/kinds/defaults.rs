@@ -125,6 +125,21 @@ fn depends(name: &str, map: &mut Object) {
             put(map, "rollingUpdate", json!({}));
         }
         "batch.v1.Job" => job(map),
+        "autoscaling.v2.HorizontalPodAutoscalerBehavior" => {
+            let up = json!({
+                "stabilizationWindowSeconds": 0, "selectPolicy": "Max",
+                "policies": [
+                    { "type": "Pods", "value": 4, "periodSeconds": 15 },
+                    { "type": "Percent", "value": 100, "periodSeconds": 15 },
+                ],
+            });
+            let down = json!({
+                "selectPolicy": "Max",
+                "policies": [{ "type": "Percent", "value": 100, "periodSeconds": 15 }],
+            });
+            scaling(map, "scaleUp", &up);
+            scaling(map, "scaleDown", &down);
+        }
         "networking.v1.NetworkPolicySpec" => {
             let egress = map
                 .get("egress")
@@ -153,6 +168,18 @@ fn depends(name: &str, map: &mut Object) {
             }
         }
         _ => {}
+    }
+}
+
+/// Rules of scaling that say nothing of some of it get the rest from `usual`; an empty list of
+/// policies is a list.
+fn scaling(map: &mut Object, name: &str, usual: &Value) {
+    put(map, name, json!({}));
+    let Some(rules) = below(map, name) else {
+        return;
+    };
+    for (name, value) in usual.as_object().into_iter().flatten() {
+        put(rules, name, value.clone());
     }
 }
 

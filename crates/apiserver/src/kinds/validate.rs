@@ -11,12 +11,15 @@ mod network;
 mod node;
 mod pod;
 mod rbac;
+mod scaling;
 mod storage;
+mod traffic;
 mod workload;
 
 use serde_json::Value;
 
 use crate::meta::NameRule;
+use crate::names;
 use crate::schema::{FieldError, join};
 
 /// Checks an object of a built-in kind.
@@ -49,6 +52,10 @@ pub(super) fn check(
         }
         ("policy", "PodDisruptionBudget") => workload::budget(object, &mut faults),
         ("scheduling.k8s.io", "PriorityClass") => workload::priority(object, old, &mut faults),
+        ("", "ResourceQuota") => scaling::quota(object, old, &mut faults),
+        ("autoscaling", "HorizontalPodAutoscaler") => scaling::autoscaler(object, &mut faults),
+        ("networking.k8s.io", "Ingress") => traffic::ingress(object, &mut faults),
+        ("networking.k8s.io", "NetworkPolicy") => traffic::network_policy(object, &mut faults),
         ("discovery.k8s.io", "EndpointSlice") => network::slice(object, old, &mut faults),
         ("coordination.k8s.io", "Lease") => workload::lease(object, &mut faults),
         _ => {}
@@ -143,6 +150,43 @@ fn is_empty(value: &Value) -> bool {
         Value::Array(items) => items.is_empty(),
         Value::Object(map) => map.is_empty(),
         _ => false,
+    }
+}
+
+/// Checks a selector of objects by their labels.
+fn label_selector(selector: &Value, at: &str, faults: &mut Faults) {
+    if let Some(labels) = selector["matchLabels"].as_object() {
+        let at = format!("{at}.matchLabels");
+        faults.0.extend(crate::meta::check_labels(labels, &at));
+    }
+    for (i, expression) in list(&selector["matchExpressions"]).iter().enumerate() {
+        let at = format!("{at}.matchExpressions[{i}]");
+        let values = list(&expression["values"]);
+        match text(expression, "operator") {
+            "In" | "NotIn" => {
+                if values.is_empty() {
+                    let why = "must be specified when `operator` is 'In' or 'NotIn'";
+                    faults.required(&format!("{at}.values"), why);
+                }
+            }
+            "Exists" | "DoesNotExist" => {
+                if !values.is_empty() {
+                    let why = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'";
+                    faults.forbidden(&format!("{at}.values"), why);
+                }
+            }
+            other => {
+                let why = "not a valid selector operator";
+                faults.invalid(&format!("{at}.operator"), other, why);
+            }
+        }
+        let key = text(expression, "key");
+        faults.each(&format!("{at}.key"), key, names::qualified_name(key));
+        for (j, value) in values.iter().enumerate() {
+            let value = value.as_str().unwrap_or_default();
+            let at = format!("{at}.values[{j}]");
+            faults.each(&at, value, names::label_value(value));
+        }
     }
 }
 

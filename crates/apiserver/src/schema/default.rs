@@ -2,8 +2,8 @@
 
 use serde_json::Value;
 
-use super::FieldError;
 use super::node::Node;
+use super::{FieldError, join};
 
 /// Defaults `object` and drops nulls that neither the schema allows nor a default replaces.
 pub(crate) fn apply(root: &Node, object: &mut Value) {
@@ -50,6 +50,39 @@ fn drop_nulls(node: &Node, value: &mut Value) {
             };
             for item in items {
                 drop_nulls(sub, item);
+            }
+        }
+        _ => {}
+    }
+}
+
+/// The nulls that [`apply`] would drop, told as what validation would say of them.
+pub(crate) fn refused_nulls(node: &Node, value: &Value, path: &str, errors: &mut Vec<FieldError>) {
+    match value {
+        Value::Object(map) => {
+            for (name, child) in map {
+                let known = node.properties.get(name);
+                let Some(sub) = known.or_else(|| node.additional.schema()) else {
+                    continue;
+                };
+                let below = join(path, name);
+                if is_refused_null(child, sub)
+                    && sub.default.is_none()
+                    && !sub.type_name().is_empty()
+                {
+                    let expected = sub.type_name();
+                    let why = format!("{below} in body must be of type {expected}: \"null\"");
+                    errors.push(FieldError::type_invalid(&below, "null", why));
+                } else {
+                    refused_nulls(sub, child, &below, errors);
+                }
+            }
+        }
+        Value::Array(items) => {
+            if let Some(sub) = node.items.as_deref() {
+                for (i, item) in items.iter().enumerate() {
+                    refused_nulls(sub, item, &format!("{path}[{i}]"), errors);
+                }
             }
         }
         _ => {}

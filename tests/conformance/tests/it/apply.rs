@@ -504,3 +504,63 @@ case!(custom_kinds_are_applied_by_their_schema, async |s| {
         &json!({"apiVersion": format!("{}.test/v1", s.ns()), "kind": "Widget", "metadata": {"name": "a"}, "status": {"more": 1}}))
         .await;
 });
+
+case!(nothing_is_applied_where_nothing_is_not_allowed, async |s| {
+    let spec = json!({"type": "object", "properties": {
+        "text": {"type": "string"},
+        "count": {"type": "integer"},
+        "on": {"type": "boolean"},
+        "maybe": {"type": "string", "nullable": true},
+        "inner": {"type": "object", "properties": {"a": {"type": "string"}}},
+        "list": {"type": "array", "items": {"type": "string"}},
+        "set": {"type": "array", "items": {"type": "string"}, "x-kubernetes-list-type": "set"},
+    }});
+    define(s, &widget_crd(s, &spec)).await;
+    for field in ["text", "count", "on", "maybe", "inner", "list", "set"] {
+        let body = widget(s, field, &json!({field: null, "count": 1}));
+        let body = if field == "count" {
+            widget(s, field, &json!({"count": null}))
+        } else {
+            body
+        };
+        let path = widgets(s, &format!("/{field}"));
+        s.apply(field, &path, "alice", &body).await;
+        s.get(&format!("{field} after"), &path).await;
+    }
+    let body = widget(s, "entry", &json!({"list": ["a", null]}));
+    s.apply("in a list", &widgets(s, "/entry"), "alice", &body)
+        .await;
+    let body = widget(s, "member", &json!({"set": ["a", null]}));
+    s.apply("in a set", &widgets(s, "/member"), "alice", &body)
+        .await;
+});
+
+case!(nothing_is_a_value_of_maps, async |s| {
+    let binary = |name: &str, data: serde_json::Value| json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "binaryData": data});
+    s.apply(
+        "binary",
+        &s.cm("a"),
+        "alice",
+        &binary("a", json!({"k": null, "l": "AQI="})),
+    )
+    .await;
+    s.get("binary after", &s.cm("a")).await;
+    s.post("posted binary", &s.cms(), &binary("b", json!({"k": null})))
+        .await;
+    s.merge(
+        "merged binary",
+        &s.cm("b"),
+        &json!({"binaryData": {"k": null, "m": "AQI="}}),
+    )
+    .await;
+    s.apply("text", &s.cm("c"), "alice", &cm("c", &json!({"k": null})))
+        .await;
+    s.post(
+        "posted text",
+        &s.cms(),
+        &cm("d", &json!({"k": null, "l": "x"})),
+    )
+    .await;
+    let labels = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "e", "labels": {"a": null}}});
+    s.apply("labels", &s.cm("e"), "alice", &labels).await;
+});

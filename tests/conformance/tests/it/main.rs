@@ -2,6 +2,7 @@
 
 mod access;
 mod apply;
+mod conversions;
 mod definitions;
 mod dry_run;
 mod fixtures;
@@ -13,6 +14,7 @@ mod lifecycles;
 mod lists;
 mod meta;
 mod patches;
+mod policies;
 mod random;
 mod rules;
 mod schemas;
