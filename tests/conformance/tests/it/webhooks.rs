@@ -7,7 +7,7 @@ use conformance::{Hook, Session, case};
 use http::Method;
 use serde_json::{Value, json};
 
-use crate::fixtures::{cm, define, group, pod, widget, widget_crd, widgets};
+use crate::fixtures::{cm, define, group, pod, widget, widget_crd};
 
 const VALIDATING: &str = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations";
 const MUTATING: &str = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations";
