@@ -133,7 +133,11 @@ impl Up {
         });
 
         let simulated = if self.demo {
-            Some(demo::start(&client).await?)
+            // A guest that is remembered must still be there.
+            let kept = scratch
+                .is_none()
+                .then(|| directory.join("simulated-pve.json"));
+            Some(demo::start(&client, kept).await?)
         } else {
             None
         };

@@ -1,30 +1,60 @@
 //! The simulated Proxmox VE of a demo, and what is brought up on it.
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::{
+    net::{Ipv4Addr, SocketAddr},
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
 
 use anyhow::{Context as _, Result};
 use kube::Client;
-use pve_sim::{Latency, Server, Simulator, Tls};
+use pve_sim::{Clock, Latency, Server, Simulator, Tls};
+use tokio::task::AbortHandle;
 
 use super::apply;
 use crate::output;
 
 const MACHINES: &str = include_str!("../../../../examples/demo/machines.yaml");
 
+/// How often the state is written, for the case that the program is killed.
+const SAVE_EVERY: Duration = Duration::from_secs(1);
+
 /// A simulated Proxmox VE; dropping it switches it off.
 pub(super) struct Simulated {
     _server: Server,
-    _simulator: Simulator,
+    simulator: Arc<Simulator>,
+    state: Option<(PathBuf, AbortHandle)>,
 }
 
-/// Starts a simulated Proxmox VE, connects to it and asks for the example's machines.
-pub(super) async fn start(client: &Client) -> Result<Simulated> {
+impl Drop for Simulated {
+    fn drop(&mut self) {
+        if let Some((path, keeper)) = &self.state {
+            keeper.abort();
+            save(&self.simulator, path);
+        }
+    }
+}
+
+fn save(simulator: &Simulator, path: &Path) {
+    if let Err(error) = simulator.save(path) {
+        tracing::warn!(%error, "the simulated Proxmox VE's state was not kept");
+    }
+}
+
+/// Starts a simulated Proxmox VE, connects to it and asks for the example's machines. It goes on from `state`, if it is told
+/// where that is kept.
+pub(super) async fn start(client: &Client, state: Option<PathBuf>) -> Result<Simulated> {
     let password = uuid::Uuid::new_v4().to_string();
-    let simulator = Simulator::builder()
+    let mut builder = Simulator::builder()
         .root_password(&password)
         .latency(Latency::real())
         .slow_refusals(true)
-        .build();
+        .clock(Clock::of_this_machine());
+    if let Some(path) = &state {
+        builder = builder.state(path);
+    }
+    let simulator = Arc::new(builder.try_build()?);
     let cluster = simulator
         .clusters()
         .next()
@@ -55,12 +85,23 @@ pub(super) async fn start(client: &Client) -> Result<Simulated> {
         ],
         insecure: false,
     };
+    let state = state.map(|path| {
+        let (simulator, at) = (simulator.clone(), path.clone());
+        let keeper = tokio::spawn(async move {
+            loop {
+                tokio::time::sleep(SAVE_EVERY).await;
+                save(&simulator, &at);
+            }
+        });
+        (path, keeper.abort_handle())
+    });
     apply::provider(client, "demo", &url, credentials).await?;
     apply::documents(client, MACHINES)
         .await
         .context("cannot apply the example")?;
     Ok(Simulated {
         _server: server,
-        _simulator: simulator,
+        simulator,
+        state,
     })
 }

@@ -8,18 +8,25 @@ use testbed::{Kubectl, assets_or_skip};
 use crate::harness::{Running, Sim};
 
 #[tokio::test]
-async fn the_demo_brings_its_machines_up_and_ends_well() {
-    let mut demo = Running::start(&["up", "--demo", "--until-ready"], &[]);
-    let status = demo.end().await;
-    let said = demo.said();
-    assert!(status.success(), "{said}");
-    assert!(said.contains("3 machines ready after"), "{said}");
-    for name in ["db-1", "web-1", "web-2"] {
-        let row = said
-            .lines()
-            .find(|line| line.trim_start().starts_with(name) && line.contains("Running"));
-        assert!(row.is_some(), "{name} has no row in\n{said}");
+async fn the_demo_brings_its_machines_up_ends_well_and_finds_them_again() {
+    let data = tempfile::tempdir().unwrap();
+    let data = data.path().to_str().unwrap();
+    let mut tables = Vec::new();
+    for _ in 0..2 {
+        let mut demo = Running::start(&["up", "--demo", "--until-ready", "--data-dir", data], &[]);
+        let status = demo.end().await;
+        let said = demo.said();
+        assert!(status.success(), "{said}");
+        assert!(said.contains("3 machines ready after"), "{said}");
+        let rows = ["db-1", "web-1", "web-2"].map(|name| {
+            let mut lines = said.lines().map(str::trim);
+            let row = lines.find(|line| line.starts_with(name) && line.contains("Running"));
+            row.unwrap_or_else(|| panic!("{name} has no row in\n{said}"))
+                .to_owned()
+        });
+        tables.push(rows);
     }
+    assert_eq!(tables[0], tables[1], "the same guests are there");
 }
 
 #[tokio::test]
