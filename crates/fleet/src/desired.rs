@@ -156,7 +156,8 @@ pub(crate) fn virtual_machine(
     context: Context<'_>,
 ) -> Result<Desired, Invalid> {
     let mut want = Desired::default();
-    want.text("name", Some(&intent.name));
+    // What was taken over keeps the name it is known by.
+    want.text("name", (!identity.adopted).then_some(&intent.name));
     want.keys.insert(
         "description".to_owned(),
         Want::Description(intent.options.description.clone()),

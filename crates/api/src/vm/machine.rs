@@ -168,9 +168,10 @@ pub struct VirtualMachineSpec {
     /// What may be done to apply a change.
     #[serde(default)]
     pub update_policy: UpdatePolicy,
-    /// What happens to the guest when this object is deleted.
-    #[serde(default)]
-    pub deletion_policy: DeletionPolicy,
+    /// What happens to the guest when this object is deleted. A guest that was made for it is deleted too; one that was
+    /// adopted or is only observed is left as it is, unless this says otherwise.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub deletion_policy: Option<DeletionPolicy>,
     /// How much of the guest is ours to change.
     #[serde(default)]
     pub management_policy: ManagementPolicy,
@@ -300,6 +301,20 @@ pub enum UpdatePolicy {
     RestartIfNeeded,
     /// Write everything down for the next start; touch nothing now.
     Staged,
+}
+
+impl VirtualMachineSpec {
+    /// What happens to the guest when this object is deleted.
+    #[must_use]
+    pub fn deletion(&self) -> DeletionPolicy {
+        let not_made_here =
+            self.adopt.is_some() || self.management_policy == ManagementPolicy::Observe;
+        self.deletion_policy.unwrap_or(if not_made_here {
+            DeletionPolicy::Orphan
+        } else {
+            DeletionPolicy::Delete
+        })
+    }
 }
 
 /// What happens to the guest when its object is deleted.

@@ -96,7 +96,7 @@ pub(crate) fn machine(parts: MachineParts<'_>) -> Result<GuestIntent, Invalid> {
             UpdatePolicy::RestartIfNeeded => Update::RestartIfNeeded,
             UpdatePolicy::Staged => Update::Staged,
         },
-        deletion: deletion(spec.deletion_policy),
+        deletion: deletion(spec.deletion()),
         loss: match spec.loss_policy {
             LossPolicy::Report => Loss::Report,
             LossPolicy::Recreate => Loss::Recreate,

@@ -266,13 +266,15 @@ impl Pass<'_> {
         node: &NodeName,
         config: &GuestConfig,
     ) -> Flow<Outcome> {
-        let text = mark::strip(config.description().unwrap_or_default());
+        let found = config.description().unwrap_or_default();
+        let text = mark::strip(found);
         let change = if text.is_empty() {
             ConfigChange::delete(["description"])
         } else {
             ConfigChange::set(GuestConfig::new().with("description", text))
         };
-        if config.description().is_some()
+        // A guest that was only looked at was never marked.
+        if mark::is_marked(found)
             && let Err(error) = self.handle(node, identity.vmid).configure(&change).await
         {
             return Err(self.node_trouble(node, "releasing the guest", &error));

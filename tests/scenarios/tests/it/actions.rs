@@ -221,3 +221,26 @@ spec:
     bed.delete::<Container>("cache").await;
     assert_eq!(bed.check(&foreign).await, Vec::<String>::new());
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_guest_that_was_not_made_for_its_object_outlives_it() {
+    let bed = prepared().await;
+    let before = bed.foreign().await;
+    for policy in ["Observe", "Manage"] {
+        let machine = json!({
+            "apiVersion": "infra.virtrigaud.io/v1beta1",
+            "kind": "VirtualMachine",
+            "metadata": { "name": "old" },
+            "spec": {
+                "providerRef": { "name": "proxmox-prod" },
+                "adopt": { "vmid": 100 },
+                "managementPolicy": policy,
+            },
+        });
+        bed.apply(&machine.to_string()).await;
+        bed.until_ready::<VirtualMachine>("old").await;
+        bed.delete::<VirtualMachine>("old").await;
+        bed.until_gone::<VirtualMachine>("old").await;
+        assert_eq!(bed.foreign().await, before, "{policy}");
+    }
+}

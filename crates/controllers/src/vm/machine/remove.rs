@@ -59,7 +59,7 @@ fn intent(
         .adopt
         .as_ref()
         .and_then(|adopt| fleet::Vmid::new(adopt.vmid).ok());
-    intent.policy.deletion = translate::deletion(spec.deletion_policy);
+    intent.policy.deletion = translate::deletion(spec.deletion());
     intent.policy.protected = spec.protection == Some(true);
     if let Some(seconds) = spec.shutdown_timeout_seconds {
         intent.policy.shutdown_timeout = Duration::from_secs(seconds.into());
