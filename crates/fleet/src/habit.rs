@@ -29,7 +29,7 @@ const OPEN_MIND: f64 = 0.3;
 /// The unnoticed time, in seconds, that one question is worth at least.
 const QUESTION: f64 = 0.004;
 /// The same as a part of the usual duration: who takes minutes is not asked for every second.
-const QUESTION_PART: f64 = 0.012;
+const QUESTION_PART: f64 = 0.005;
 /// What the first, second, … question costs. There are no more: the last one comes when all that is likely is over.
 const SHORT_COSTS: &[f64] = &[1.0, 1.3, 2.0, 6.0, 40.0];
 const LONG_COSTS: &[f64] = &[1.0, 2.0, 4.0];

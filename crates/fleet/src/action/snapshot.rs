@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use pve::{
-    SnapshotName,
+    GuestConfig, SnapshotName,
     api::guest::snapshot::{CreateSnapshot, Snapshot},
 };
 
@@ -66,13 +66,20 @@ impl Act<'_> {
                 Err(no_guest(intent))
             };
         };
-        let Some(config) = self.checked(&row).await? else {
+        // Whose guest it is was read before the task was sent that has just ended.
+        let made = matches!(ended, Some((StepKind::Snapshot, _, Ok(_))));
+        let config = if made {
+            None
+        } else {
+            self.checked(&row).await?
+        };
+        if config.is_none() && !made {
             return if gone {
                 Ok(Outcome::Gone)
             } else {
                 Err(not_meant(intent))
             };
-        };
+        }
         let list = match self.handle(&row).snapshots().await {
             Ok(list) => list,
             Err(error) => return Err(self.trouble("listing snapshots", &error)),
@@ -84,7 +91,8 @@ impl Act<'_> {
         });
         match intent.wish {
             SnapshotWish::Present => {
-                if ours.is_none() && intent.memory && config.iter().any(|(_, v)| is_seed(v)) {
+                let has_seed = |config: &GuestConfig| config.iter().any(|(_, v)| is_seed(v));
+                if ours.is_none() && intent.memory && config.as_ref().is_some_and(has_seed) {
                     // Going back to it would want the image, which is removed when the guest has read it.
                     let text = "the first-boot image is still in its drive";
                     return Err(self.wait(Waiting::Guest, text, Duration::from_secs(5)));

@@ -159,10 +159,12 @@ impl Driver {
             .with("vcpus", 1)
             .with("net0", "virtio,bridge=vmbr0");
         guest.configure(&ConfigChange::set(config)).await?;
-        if let Some(upid) = guest.resize("scsi0", "20G", None).await? {
+        // The start waits for the growing disk on Proxmox VE; nobody need wait here.
+        let grown = guest.resize("scsi0", "20G", None).await?;
+        let exit = self.end(&guest.start().await?).await?;
+        if let Some(upid) = grown {
             self.end(&upid).await?;
         }
-        let exit = self.end(&guest.start().await?).await?;
         if exit != "OK" {
             bail!("guest {vmid} did not start: {exit}");
         }

@@ -27,13 +27,20 @@ const COLUMNS: &[Column] = &[
 /// What a machine is left alone after an operation, so that one does not pay for another.
 const REST: Duration = Duration::from_secs(75);
 
+/// After so long everything is cleaned up that belongs to machines made before.
+const CLEANED_UP: Duration = Duration::from_mins(7);
+
+/// How long it is looked what is asked for when nothing is done.
+const IDLE: Duration = Duration::from_mins(20);
+
 /// Something the watch did not show in an hour does not happen.
 const PATIENCE: Duration = Duration::from_hours(1);
 
 pub(super) async fn measure(setting: &Setting, samples: u32) -> Result<Sheet> {
-    let bench = Operations {
+    let mut bench = Operations {
         system: system(setting).await?,
         samples,
+        idle: 0.0,
     };
     let mut sheet = Sheet::new(
         "operations",
@@ -41,7 +48,11 @@ pub(super) async fn measure(setting: &Setting, samples: u32) -> Result<Sheet> {
         COLUMNS,
     );
     tokio::time::sleep(REST).await;
-    bench.create(&mut sheet).await?;
+    let mut made = bench.create().await?;
+    tokio::time::sleep(CLEANED_UP).await;
+    made.end(&bench.system);
+    bench.idle = bench.at_rest().await;
+    made.write(&mut sheet, "Create with cloud-init, running", bench.idle);
     bench.clone_linked(&mut sheet).await?;
     let power = |state: &str| json!({ "powerState": state });
     let is = |state: &'static str| {
@@ -77,15 +88,19 @@ pub(super) async fn measure(setting: &Setting, samples: u32) -> Result<Sheet> {
 struct Operations {
     system: System,
     samples: u32,
+    /// Requests per second that are made whatever is done.
+    idle: f64,
 }
 
-/// What one operation took.
-#[derive(Default)]
+/// What operations of one kind took.
 struct Taken {
     whole: Samples,
     overhead: Samples,
-    requests: u64,
     count: u32,
+    begun: Instant,
+    before: u64,
+    /// How long all of it took, and all requests meanwhile.
+    ended: (Duration, u64),
 }
 
 impl Operations {
@@ -93,19 +108,25 @@ impl Operations {
         Api::default_namespaced(self.system.client.clone())
     }
 
-    async fn create(&self, sheet: &mut Sheet) -> Result<()> {
-        let mut taken = Taken::default();
+    /// Requests per second when nothing is done.
+    async fn at_rest(&self) -> f64 {
+        let before = self.system.requests();
+        tokio::time::sleep(IDLE).await;
+        super::count(self.system.requests() - before) / IDLE.as_secs_f64()
+    }
+
+    async fn create(&self) -> Result<Taken> {
+        let mut taken = Taken::begin(&self.system);
         for number in 0..self.samples {
             let name = format!("create-{number}");
             let act = self.system.apply(machine(&name, true));
             Box::pin(self.time(&mut taken, act, self.ready(&name, |_| true))).await?;
         }
-        taken.write(sheet, "Create with cloud-init, running");
-        Ok(())
+        Ok(taken)
     }
 
     async fn clone_linked(&self, sheet: &mut Sheet) -> Result<()> {
-        let mut taken = Taken::default();
+        let mut taken = Taken::begin(&self.system);
         for number in 0..self.samples {
             let name = format!("clone-{number}");
             let mut object = machine(&name, false);
@@ -114,9 +135,12 @@ impl Operations {
             object["spec"]["disks"] = json!([]);
             let act = self.system.apply(object);
             Box::pin(self.time(&mut taken, act, self.ready(&name, |_| true))).await?;
-            self.delete(&name).await?;
         }
-        taken.write(sheet, "Clone (linked), off");
+        taken.end(&self.system);
+        taken.write(sheet, "Clone (linked), off", self.idle);
+        for number in 0..self.samples {
+            self.delete(&format!("clone-{number}")).await?;
+        }
         Ok(())
     }
 
@@ -128,7 +152,7 @@ impl Operations {
         spec: Value,
         done: impl Fn(&VirtualMachine) -> bool + Copy,
     ) -> Result<()> {
-        let mut taken = Taken::default();
+        let mut taken = Taken::begin(&self.system);
         for number in 0..self.samples {
             let name = format!("create-{number}");
             let patch = json!({ "spec": spec });
@@ -141,13 +165,14 @@ impl Operations {
             };
             Box::pin(self.time(&mut taken, act, self.ready(&name, done))).await?;
         }
-        taken.write(sheet, what);
+        taken.end(&self.system);
+        taken.write(sheet, what, self.idle);
         Ok(())
     }
 
     async fn snapshot(&self, sheet: &mut Sheet) -> Result<()> {
         let api: Api<VMSnapshot> = Api::default_namespaced(self.system.client.clone());
-        let mut taken = Taken::default();
+        let mut taken = Taken::begin(&self.system);
         for number in 0..self.samples {
             let name = format!("create-{number}");
             let act = self.system.apply(json!({
@@ -168,7 +193,8 @@ impl Operations {
             };
             Box::pin(self.time(&mut taken, act, done)).await?;
         }
-        taken.write(sheet, "Snapshot with memory");
+        taken.end(&self.system);
+        taken.write(sheet, "Snapshot with memory", self.idle);
         Ok(())
     }
 
@@ -232,7 +258,7 @@ impl Operations {
         // On the heap: what is timed is far larger than the timing.
         let (act, done) = (Box::pin(act), Box::pin(done));
         self.system.meter.reset();
-        let (begun, before) = (Instant::now(), self.system.requests());
+        let begun = Instant::now();
         act.await?;
         done.await?;
         let whole = begun.elapsed();
@@ -240,22 +266,39 @@ impl Operations {
         taken
             .overhead
             .add(whole.saturating_sub(self.system.meter.busy_since(begun)));
-        // What is cleaned up afterwards belongs to the operation too.
+        // What comes after it belongs to the operation too.
         tokio::time::sleep(REST).await;
-        taken.requests += self.system.requests() - before;
         taken.count += 1;
         Ok(())
     }
 }
 
 impl Taken {
-    fn write(&self, sheet: &mut Sheet, what: &str) {
+    fn begin(system: &System) -> Self {
+        Self {
+            whole: Samples::default(),
+            overhead: Samples::default(),
+            count: 0,
+            begun: Instant::now(),
+            before: system.requests(),
+            ended: Default::default(),
+        }
+    }
+
+    fn end(&mut self, system: &System) {
+        self.ended = (self.begun.elapsed(), system.requests() - self.before);
+    }
+
+    /// Writes a row. What would have been asked for anyway is not counted.
+    fn write(&self, sheet: &mut Sheet, what: &str, idle: f64) {
+        let (span, requests) = self.ended;
+        let own = (super::count(requests) - idle * span.as_secs_f64()).max(0.0);
         sheet.row([
             what.into(),
             millis(self.whole.percentile(50)),
             millis(self.whole.percentile(95)),
             per_minute(self.whole.percentile(50)),
-            number(super::count(self.requests) / f64::from(self.count.max(1))),
+            number(own / f64::from(self.count.max(1))),
             millis(self.overhead.percentile(50)),
             millis(self.overhead.percentile(95)),
         ]);
