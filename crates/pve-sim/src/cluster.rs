@@ -15,6 +15,7 @@ use crate::api;
 use crate::control::Control;
 use crate::failure::Failure;
 use crate::http::Endpoint;
+use crate::latency::Latency;
 use crate::lock::{self, Held, Locks, Mode};
 use crate::route::Table;
 use crate::task::run::Running;
@@ -85,6 +86,11 @@ impl Cluster {
             .world
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes as long as this model says from now on: a host that got busy, or quiet again.
+    pub fn set_latency(&self, latency: Latency) {
+        self.world(|world| world.latency = latency);
     }
 
     /// The cluster's name.

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use fleet::{ClusterName, Fleet, GuestRecord, Options, Outcome, PowerFact, Waiting};
-use pve_sim::{Action, Fault, Simulator};
+use pve::task::TaskFilter;
+use pve_sim::{Action, Fault, Latency, Simulator, Spread, Step};
 
 use crate::harness::{Bench, cluster_name, machine};
 
@@ -175,4 +176,64 @@ async fn a_scrape_tells_clusters_guests_and_tasks_without_naming_guests() {
         assert!(text.contains(line), "{line}\n{text}");
     }
     assert!(!text.contains("web"), "{text}");
+}
+
+/// The times of a small host whose storage takes three seconds for a copy.
+fn sluggish() -> Latency {
+    let mut latency = Latency::real();
+    let copy = Spread {
+        median_ms: 3_000.0,
+        p95_ms: 3_300.0,
+    };
+    latency.steps.insert(Step::CloneLinked, copy);
+    latency
+}
+
+/// How many of the last copies were under way at once, at most.
+async fn copies_at_once(bench: &Bench, last: usize) -> usize {
+    let mut spans = Vec::new();
+    for node in bench.cluster().nodes() {
+        let filter = TaskFilter {
+            kind: Some("qmclone".to_owned()),
+            limit: Some(500),
+            ..TaskFilter::default()
+        };
+        let node = bench.client().node(&node.parse().unwrap());
+        let ended = node.tasks(&filter).await.unwrap();
+        spans.extend(
+            ended
+                .iter()
+                .map(|task| (task.starttime.unwrap(), task.endtime.unwrap())),
+        );
+    }
+    spans.sort_unstable();
+    let spans = &spans[spans.len() - last..];
+    let at_once = |second: u64| {
+        let under_way = |span: &&(u64, u64)| span.0 <= second && second < span.1;
+        spans.iter().filter(under_way).count()
+    };
+    spans.iter().map(|span| at_once(span.0)).max().unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_host_that_became_slow_is_given_less_to_do_at_once() {
+    let run = async |before: Latency| {
+        let mut bench = Bench::with(Simulator::builder().seed(3).latency(before).build());
+        bench.ready().await;
+        for n in 0..6 {
+            bench.want(machine(&format!("known-{n}"), TEMPLATE));
+            bench.run().await;
+        }
+        bench.cluster().set_latency(sluggish());
+        for n in 0..60 {
+            bench.want(machine(&format!("web-{n}"), TEMPLATE));
+        }
+        bench.run().await;
+        copies_at_once(&bench, 20).await
+    };
+    let (always, became) = (run(sluggish()).await, run(Latency::real()).await);
+    println!(
+        "copies at once: {always} on a host that was always slow, {became} on one that became slow"
+    );
+    assert!(became < always, "{became} of {always}");
 }
