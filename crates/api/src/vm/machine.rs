@@ -460,7 +460,7 @@ pub struct VirtualMachineStatus {
     /// What is being done right now.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub current_step: Option<StepView>,
-    /// Where to open its console on PVE.
+    /// Where its console is: at Oxmox, without the token that opens it (`oxmox vm console` makes one), or on PVE's own pages.
     #[serde(rename = "consoleURL")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub console_url: Option<String>,
