@@ -6,8 +6,8 @@ use anyhow::{Context as _, Result, bail};
 use api::vm::{Phase, VirtualMachine, condition};
 use clap::Args;
 use kube::{
-    Api, Client,
-    api::{DeleteParams, Patch, PatchParams},
+    Api, Client, ResourceExt,
+    api::{DeleteParams, ListParams, Patch, PatchParams},
     runtime::wait::await_condition,
 };
 use serde_json::{Value, json};
@@ -48,9 +48,28 @@ impl There {
         match found.context("the API server did not answer")? {
             Some(machine) => Ok(machine),
             None => bail!(
-                "there is no machine {name:?} in namespace {:?}; `oxmox vm list -A` shows those there are",
-                self.namespace
+                "there is no machine {name:?} in namespace {:?}{}",
+                self.namespace,
+                self.elsewhere(name).await
             ),
+        }
+    }
+
+    /// Where else there is a machine of that name, or how to find out.
+    async fn elsewhere(&self, name: &str) -> String {
+        let all: Api<VirtualMachine> = Api::all(self.client.clone());
+        let of_that_name = ListParams::default().fields(&format!("metadata.name={name}"));
+        // Who may not look into other namespaces is told what everybody is told.
+        let found = all.list(&of_that_name).await.map(|list| list.items);
+        let places: Vec<String> = found
+            .unwrap_or_default()
+            .iter()
+            .filter_map(ResourceExt::namespace)
+            .collect();
+        match &places[..] {
+            [] => "; `oxmox vm list -A` shows those there are".to_owned(),
+            [one] => format!(", but there is one in {one:?}: add `-n {one}`"),
+            several => format!(", but in {}: say which with `-n`", several.join(", ")),
         }
     }
 

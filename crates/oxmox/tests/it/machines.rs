@@ -96,7 +96,7 @@ async fn every_command_does_what_it_says_and_says_what_to_do_when_it_cannot() {
         .await;
         demo.fails(
             &[command, "web-1", "-n", "elsewhere"],
-            "in namespace \"elsewhere\"",
+            "in namespace \"elsewhere\", but there is one in \"default\": add `-n default`",
         )
         .await;
         demo.fails(&[command], "<NAME>").await;
