@@ -11,7 +11,7 @@ use tokio::time::timeout;
 use crate::session::Session;
 
 /// How long the next event may take.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_mins(2);
 
 /// An open watch of one session.
 #[derive(Debug)]
