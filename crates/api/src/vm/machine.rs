@@ -38,7 +38,7 @@ use super::{
     ),
     printcolumn(name = "VMID", type_ = "integer", json_path = ".status.vmid"),
     printcolumn(name = "Node", type_ = "string", json_path = ".status.node"),
-    printcolumn(name = "IPs", type_ = "string", json_path = ".status.ips"),
+    printcolumn(name = "IPs", type_ = "string", json_path = ".status.ips[*]"),
     printcolumn(
         name = "Provider",
         type_ = "string",
