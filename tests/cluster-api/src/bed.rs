@@ -440,7 +440,7 @@ impl Bed {
                 self.tell(namespace).await;
                 panic!("{namespace}: not {what} in time");
             }
-            sleep(Duration::from_millis(250)).await;
+            sleep(Duration::from_millis(500)).await;
         }
     }
 
@@ -500,11 +500,7 @@ impl Bed {
     /// The Machines of a namespace that run and whose Node is known.
     pub async fn running(&self, namespace: &str) -> Vec<Value> {
         let mut machines = self.list(namespace, kinds::MACHINE).await;
-        machines.retain(|machine| {
-            machine["status"]["phase"] == "Running"
-                && machine["status"]["nodeRef"]["name"].is_string()
-                && machine["metadata"]["deletionTimestamp"].is_null()
-        });
+        machines.retain(is_running);
         machines
     }
 
@@ -512,9 +508,9 @@ impl Bed {
     pub async fn until_running(&self, namespace: &str, count: usize) -> Vec<Value> {
         let what = format!("{count} machines running");
         self.until(namespace, &what, async || {
-            let all = self.list(namespace, kinds::MACHINE).await.len();
-            let running = self.running(namespace).await;
-            (all == count && running.len() == count).then_some(running)
+            let all = self.list(namespace, kinds::MACHINE).await;
+            let done = all.len() == count && all.iter().all(is_running);
+            done.then_some(all)
         })
         .await
     }
@@ -576,6 +572,13 @@ impl Bed {
         journal.retain(|line| line.starts_with(cluster));
         journal
     }
+}
+
+/// Whether a Machine runs, its Node is known and it is to stay.
+fn is_running(machine: &Value) -> bool {
+    machine["status"]["phase"] == "Running"
+        && machine["status"]["nodeRef"]["name"].is_string()
+        && machine["metadata"]["deletionTimestamp"].is_null()
 }
 
 /// Asks the API server until it answers for itself, which it does not while it waits for others: a webhook that is just
