@@ -7,6 +7,7 @@
 //!
 //! Nothing here knows HTTP, tasks or time: the caller says what time it is and waits as long as it likes.
 
+mod appliance_list;
 pub(crate) mod config;
 pub(crate) mod content;
 pub(crate) mod kind;

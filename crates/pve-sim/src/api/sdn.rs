@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use objects::{Kind, create, list, read, remove, update};
 
+use crate::api::index;
 use crate::call::{Call, Reply};
 use crate::failure::Failure;
 use crate::latency::Step;
@@ -49,6 +50,7 @@ pub(super) fn routes(release: Release) -> Vec<Route> {
         post("/cluster/sdn/zones", |call| create(call, Kind::Zone))
             .perm(all("/sdn/zones", &["SDN.Allocate"]))
             .params(zone_options())
+            .params(zone_options_9(release))
             .params(token())
             .params([id("zone"), choice("type", ZONE_KINDS)]),
         get("/cluster/sdn/zones/{zone}", |call| read(call, Kind::Zone))
@@ -57,6 +59,7 @@ pub(super) fn routes(release: Release) -> Vec<Route> {
         put("/cluster/sdn/zones/{zone}", |call| update(call, Kind::Zone))
             .perm(one_zone())
             .params(zone_options())
+            .params(zone_options_9(release))
             .params(token())
             .params(change()),
         delete("/cluster/sdn/zones/{zone}", |call| remove(call, Kind::Zone))
@@ -118,7 +121,15 @@ pub(super) fn routes(release: Release) -> Vec<Route> {
         })
         .perm(Perm::User)
         .params(token()),
+        get("/nodes/{node}/sdn", |_| {
+            Ok(index("name", &["fabrics", "vnets", "zones"]))
+        })
+        .perm(Perm::User),
         get("/nodes/{node}/sdn/zones", node_zones).perm(Perm::User),
+        get("/nodes/{node}/sdn/zones/{zone}", |_| {
+            Ok(index("subdir", &["content"]))
+        })
+        .perm(all("/sdn/zones/{zone}", &["SDN.Audit"])),
         get("/nodes/{node}/sdn/zones/{zone}/content", zone_content)
             .perm(all("/sdn/zones/{zone}", &["SDN.Audit"])),
     ];
@@ -219,6 +230,17 @@ fn controller_options(release: Release) -> Vec<Param> {
     all
 }
 
+/// What zones can be told since 9.
+fn zone_options_9(release: Release) -> Vec<Param> {
+    if !release.is_9() {
+        return Vec::new();
+    }
+    vec![
+        text("fabric").optional(),
+        array("secondary-controllers").optional(),
+    ]
+}
+
 fn zone_options() -> Vec<Param> {
     vec![
         text("bridge").optional(),
@@ -228,6 +250,8 @@ fn zone_options() -> Vec<Param> {
         text("dnszone").format(format::DNS_NAME).optional(),
         int("dp-id").optional(),
         text("exitnodes").format(format::NODE_LIST).optional(),
+        text("exitnodes-primary").format(format::NODE).optional(),
+        text("rt-import").optional(),
         text("ipam").optional(),
         text("mac").format(format::MAC).optional(),
         int("mtu").optional(),

@@ -169,6 +169,23 @@ pub(crate) fn precondition(call: &mut Call<'_>) -> Result<Reply, Failure> {
     Ok(Reply::Data(answer))
 }
 
+/// `GET …/lxc/{vmid}/migrate`: where a container may go. Since 9.
+pub(crate) fn container_precondition(call: &mut Call<'_>) -> Result<Reply, Failure> {
+    let guest = read::guest(call, Kind::Lxc)?;
+    let wanted = call.params.get("target");
+    let others = call.world.nodes.keys().filter(|node| **node != guest.node);
+    let fits = |node: &str| {
+        let on_node = |id: &String| call.world.storages.enabled(id, node).is_ok();
+        storages_of(guest).iter().all(on_node)
+    };
+    let allowed = others.filter(|node| wanted.is_none_or(|wanted| wanted == node.as_str()));
+    let allowed: Vec<&String> = allowed.filter(|node| fits(node)).collect();
+    Ok(Reply::Data(json!({
+        "running": u8::from(guest.is_running()), "allowed-nodes": allowed,
+        "not-allowed-nodes": {}, "dependent-ha-resources": [],
+    })))
+}
+
 fn storages_of(guest: &Guest) -> Vec<String> {
     let mut all: Vec<String> = snapshot::volumes(guest.kind, &guest.config.current)
         .iter()

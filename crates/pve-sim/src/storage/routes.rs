@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{config, content, ova, prune, status, transfer};
+use super::{appliance_list, config, content, ova, prune, status, transfer};
 use crate::checksum::ALGORITHMS;
 use crate::guest::formats::volume_id;
 use crate::guest::patterns;
@@ -308,6 +308,10 @@ pub(crate) fn routes(release: Release) -> Vec<Route> {
                 all("/nodes/{node}", &["Sys.AccessNetwork"]),
             ]))
             .params([text("url").pattern(is_url), flag("verify-certificates")]),
+        get("/nodes/{node}/aplinfo", appliance_list::list).perm(Perm::User),
+        post("/nodes/{node}/aplinfo", appliance_list::download)
+            .perm(all(ON_STORAGE, &["Datastore.AllocateTemplate"]))
+            .params([id(), text("template").max_len(255)]),
         post("/nodes/{node}/storage/{storage}/upload", transfer::upload)
             .perm(all(ON_STORAGE, &["Datastore.AllocateTemplate"]))
             .params([

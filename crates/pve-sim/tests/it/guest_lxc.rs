@@ -130,3 +130,30 @@ async fn a_container_is_changed_grown_snapshotted_cloned_and_moved() {
     let current = pve.get("/nodes/pve2/lxc/401/status/current").await;
     assert_eq!(current["status"], "running");
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_container_is_made_of_a_template_that_the_vendor_offers() {
+    let (_, root) = pve9().await;
+    let offered = root.get("/nodes/pve1/aplinfo").await;
+    let template = offered[0]["template"].as_str().unwrap();
+    let unknown = [("storage", "local"), ("template", "none")];
+    let unknown = root.try_post("/nodes/pve1/aplinfo", &unknown).await;
+    assert_eq!(unknown.error("template"), "no such template");
+    let nowhere = [("storage", "ceph"), ("template", template)];
+    let (_, text) = root
+        .refused(Method::POST, "/nodes/pve1/aplinfo", &nowhere)
+        .await;
+    assert_eq!(text, "storage 'ceph' does not support templates");
+    let wanted = [("storage", "local"), ("template", template)];
+    root.ok(Method::POST, "/nodes/pve1/aplinfo", &wanted).await;
+    let archive = format!("local:vztmpl/{template}");
+    let options = [
+        ("vmid", "250"),
+        ("ostemplate", archive.as_str()),
+        ("rootfs", "ceph:4"),
+        ("hostname", "offered"),
+    ];
+    root.ok(Method::POST, "/nodes/pve1/lxc", &options).await;
+    let places = root.get("/nodes/pve1/lxc/250/migrate").await;
+    assert_eq!(places["allowed-nodes"], serde_json::json!(["pve2", "pve3"]));
+}

@@ -232,9 +232,19 @@ async fn addresses_of_a_network_are_given_out_once() {
         ("subnet", "10.9.0.0/24"),
         ("type", "subnet"),
         ("gateway", "10.9.0.1"),
+        (
+            "dhcp-range",
+            "start-address=10.9.0.10,end-address=10.9.0.20",
+        ),
+        (
+            "dhcp-range",
+            "start-address=10.9.0.30,end-address=10.9.0.40",
+        ),
     ];
     root.data(Method::POST, "/cluster/sdn/vnets/tenant/subnets", &subnet)
         .await;
+    let listed = root.get("/cluster/sdn/vnets/tenant/subnets").await;
+    assert_eq!(listed[0]["dhcp-range"].as_array().unwrap().len(), 2);
     root.ok(Method::PUT, "/cluster/sdn", &[]).await;
     let path = "/cluster/sdn/vnets/tenant/ips";
     let zone = root.get("/cluster/sdn/vnets/tenant").await["zone"]

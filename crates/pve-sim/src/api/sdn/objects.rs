@@ -9,6 +9,9 @@ use crate::call::{Call, Reply};
 use crate::failure::Failure;
 use crate::sdn::{Options, Staged};
 
+/// Options that are lists, kept with an item on each line.
+const ARRAYS: &[&str] = &["dhcp-range", "secondary-controllers"];
+
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     Zone,
@@ -121,6 +124,8 @@ fn show(kind: Kind, id: &str, object: &Staged, call: &Call<'_>) -> Option<Map<St
             ];
             let value = if numeric.contains(&name.as_str()) {
                 number(value)
+            } else if ARRAYS.contains(&name.as_str()) {
+                json!(value.split('\n').collect::<Vec<_>>())
             } else {
                 json!(value)
             };
@@ -212,7 +217,14 @@ fn given(call: &Call<'_>, kind: Kind) -> Options {
     ];
     let given = call.params.iter().filter(|(name, _)| !skip.contains(name));
     given
-        .map(|(name, value)| (name.to_owned(), value.to_owned()))
+        .map(|(name, value)| {
+            let value = if ARRAYS.contains(&name) {
+                call.params.array(name).join("\n")
+            } else {
+                value.to_owned()
+            };
+            (name.to_owned(), value)
+        })
         .collect()
 }
 

@@ -186,5 +186,16 @@ pub(super) fn routes(release: Release) -> Vec<Route> {
         .perm(perm()),
         post("/nodes/{node}/lxc/{vmid}/status/resume", lxc::power::resume).perm(perm()),
     ]);
+    if release.is_9() {
+        routes.push(
+            get(
+                "/nodes/{node}/lxc/{vmid}/migrate",
+                migrate::container_precondition,
+            )
+            .perm(all(ON_GUEST, MIGRATE))
+            .protected()
+            .params([text("target").format(format::NODE).optional()]),
+        );
+    }
     routes
 }
