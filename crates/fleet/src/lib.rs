@@ -88,7 +88,7 @@ pub use self::progress::{
     ActionFacts, ActionProgress, Event, Failure, GuestProgress, ImageFacts, ImageProgress, Outcome,
     Progress, Waiting,
 };
-pub use self::record::{ActionRecord, GuestRecord, Identity, ImageRecord, StepKind};
+pub use self::record::{ActionRecord, GuestRecord, Identity, ImageRecord, Reverting, StepKind};
 pub use self::size::Size;
 pub use self::wakes::WakeStream;
 pub use pve::{NodeName, StorageId, Upid, Vmid};

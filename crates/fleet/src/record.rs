@@ -230,12 +230,27 @@ pub struct ActionRecord {
     /// The generation of a revert last done.
     #[serde(default, skip_serializing_if = "is_zero64")]
     pub reverted: u64,
+    /// A revert that may have been sent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reverting: Option<Reverting>,
     /// The node chosen for a migration.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target: Option<NodeName>,
     /// What came out of it.
     #[serde(default)]
     pub facts: crate::ActionFacts,
+}
+
+/// A revert that may have been sent. PVE leaves no mark of it on the guest, and going back twice would lose what the guest
+/// wrote in between: so it is told by its task whether it was carried out.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Reverting {
+    /// The generation of the wish.
+    pub generation: u64,
+    /// The newest task of this kind before it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub before: Option<Upid>,
 }
 
 /// What the caller keeps about an image.

@@ -5,16 +5,17 @@ use std::time::Duration;
 use pve::{
     GuestConfig, SnapshotName,
     api::guest::snapshot::{CreateSnapshot, Snapshot},
+    task::{Source, TaskFilter},
 };
 
 use super::{Act, Flow, failed};
 use crate::{
-    Failure, Outcome, PowerFact, Waiting,
+    Failure, Outcome, PowerFact, Upid, Waiting,
     cluster::GuestMemory,
     diff::is_seed,
     intent::{SnapshotIntent, SnapshotWish},
     mark,
-    record::StepKind,
+    record::{Reverting, StepKind},
     view::{GuestRow, View},
 };
 
@@ -24,6 +25,10 @@ impl Act<'_> {
             .map_err(|error| failed(Failure::Invalid, format!("name: {error}")))?;
         let view = self.view()?;
         let ended = self.settle()?;
+        if matches!(ended, Some((StepKind::Rollback, ..))) {
+            // Whatever came of it, the next one is another.
+            self.record.reverting = None;
+        }
         if let Some((step, _, Err(error))) = &ended {
             // What was to be made is there, or what was to go is gone: the list of snapshots tells.
             let moot = match step {
@@ -103,10 +108,25 @@ impl Act<'_> {
                 None => Ok(Outcome::Gone),
                 Some(_) => self.absent(intent, &name, &row).await,
             },
-            SnapshotWish::Reverted { start, .. } => {
+            SnapshotWish::Reverted { generation, start } => {
                 if found.is_none() {
                     let text = format!("guest {} has no snapshot '{}'", intent.guest, intent.name);
                     return Err(self.wait(Waiting::Source, text, Duration::from_secs(15)));
+                }
+                let newest = self.newest_rollback(&row).await?;
+                match &self.record.reverting {
+                    Some(begun) if begun.generation == generation => {
+                        if let Some(upid) = newest.filter(|it| Some(it) != begun.before.as_ref()) {
+                            return Ok(self.found_rollback(&upid));
+                        }
+                    }
+                    _ => {
+                        self.record.reverting = Some(Reverting {
+                            generation,
+                            before: newest,
+                        });
+                        return Ok(Outcome::Persist);
+                    }
                 }
                 self.free(&row)?;
                 self.enter(&row.node)?;
@@ -117,6 +137,34 @@ impl Act<'_> {
                 self.sent(StepKind::Rollback, &message, sent)
             }
         }
+    }
+
+    /// The newest task that took the guest back to a snapshot, running or not.
+    async fn newest_rollback(&mut self, row: &GuestRow) -> Flow<Option<Upid>> {
+        let kind = match row.kind {
+            pve::GuestKind::Qemu => "qmrollback",
+            pve::GuestKind::Lxc => "vzrollback",
+        };
+        let filter = TaskFilter {
+            vmid: Some(self.guest),
+            kind: Some(kind.to_owned()),
+            source: Source::All,
+            limit: Some(1),
+            ..TaskFilter::default()
+        };
+        match self.cluster.client.node(&row.node).tasks(&filter).await {
+            Ok(list) => Ok(list.into_iter().next().map(|task| task.upid)),
+            Err(error) => Err(self.trouble("looking for reverts", &error)),
+        }
+    }
+
+    /// A revert was carried out, and only its answer was lost.
+    fn found_rollback(&mut self, upid: &Upid) -> Outcome {
+        let step = StepKind::Rollback;
+        let message = format!("{} ({upid})", super::reason(step));
+        let task = self.cluster.started(self.owner, step, upid);
+        self.record.in_flight.push(task);
+        Outcome::Working { step, message }
     }
 
     /// Whether the guest runs, asked at the source.

@@ -112,6 +112,57 @@ async fn a_snapshot_with_memory_is_made_once_reverted_to_and_removed() {
     );
 }
 
+/// How often a guest was taken back to a snapshot.
+async fn reverts(bench: &Bench, identity: &fleet::Identity) -> usize {
+    let filter = pve::task::TaskFilter {
+        vmid: Some(identity.vmid),
+        kind: Some("qmrollback".to_owned()),
+        source: pve::task::Source::All,
+        ..pve::task::TaskFilter::default()
+    };
+    let node = bench.client().node(&identity.node);
+    node.tasks(&filter).await.unwrap().len()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_revert_whose_answer_is_lost_is_not_done_twice() {
+    let (mut bench, identity) = settled().await;
+    let mut record = ActionRecord::default();
+    let intent = snapshot(identity.vmid, SnapshotWish::Present);
+    drive!(bench, snapshot, intent, record);
+    for (generation, lost) in [
+        (1, pve_sim::Action::DropAnswer),
+        (2, pve_sim::Action::DropRequest),
+    ] {
+        let before = reverts(&bench, &identity).await;
+        let fault = pve_sim::Fault::once("POST *", lost);
+        bench.cluster().control().inject(fault);
+        let start = true;
+        let wish = SnapshotWish::Reverted { generation, start };
+        let reverted = drive!(bench, snapshot, snapshot(identity.vmid, wish), record);
+        assert_eq!(reverted.outcome, Outcome::Settled);
+        assert_eq!(reverted.record.reverted, generation);
+        assert_eq!(reverts(&bench, &identity).await, before + 1);
+    }
+    // Who starts anew with the record that was stored before the call finds its own work, too.
+    let wish = SnapshotWish::Reverted {
+        generation: 3,
+        start: true,
+    };
+    let intent = snapshot(identity.vmid, wish);
+    let prepared = bench.fleet.snapshot(&intent, &record).await;
+    assert_eq!(prepared.outcome, Outcome::Persist);
+    let mut stored = prepared.record.clone();
+    let sent = bench.fleet.snapshot(&intent, &stored).await;
+    assert!(matches!(sent.outcome, Outcome::Working { .. }), "{sent:?}");
+    bench.restart();
+    bench.ready().await;
+    let before = reverts(&bench, &identity).await;
+    let reverted = drive!(bench, snapshot, intent, stored);
+    assert_eq!(reverted.record.reverted, 3);
+    assert_eq!(reverts(&bench, &identity).await, before);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_snapshot_of_a_guest_that_is_not_the_one_meant_is_refused() {
     let (mut bench, _) = settled().await;
