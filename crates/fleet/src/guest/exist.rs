@@ -98,7 +98,7 @@ impl Pass<'_> {
             match self.look(identity).await? {
                 Sight::Ours(_, node) => return Ok((node, self.power(identity.vmid, &memory))),
                 Sight::Absent => return Err(self.lost(identity, "was removed behind our back")),
-                Sight::Unfinished(lock) => return Err(self.replaced(identity, &lock)),
+                Sight::Unfinished(lock) => return Err(self.replaced(identity, &lock).await),
                 Sight::Foreign(why) => {
                     return Err(self.lost(
                         identity,
@@ -132,10 +132,13 @@ impl Pass<'_> {
         Ok((node, power))
     }
 
-    /// Somebody makes another guest under our VMID: when it is complete, it will be seen whose it is.
-    fn replaced(&mut self, identity: &Identity, lock: &str) -> Outcome {
-        let message = format!("guest {} is being made anew ({lock})", identity.vmid);
-        self.wait(Waiting::Locked, message, Duration::from_secs(5))
+    /// Somebody makes another guest under our VMID: when it is complete, it will be seen whose it is. When nobody makes it
+    /// any more, ours is gone all the same.
+    async fn replaced(&mut self, identity: &Identity, lock: &str) -> Outcome {
+        match self.unfinished(identity, lock).await {
+            Ok(why) => self.lost(identity, &format!("was removed: {why}")),
+            Err(outcome) => outcome,
+        }
     }
 
     fn lost(&mut self, identity: &Identity, how: &str) -> Outcome {
@@ -406,7 +409,7 @@ impl Pass<'_> {
         match self.look(identity).await? {
             Sight::Ours(config, node) => Ok((config, node)),
             Sight::Absent => Err(self.lost(identity, "was removed behind our back")),
-            Sight::Unfinished(lock) => Err(self.replaced(identity, &lock)),
+            Sight::Unfinished(lock) => Err(self.replaced(identity, &lock).await),
             Sight::Foreign(why) => Err(self.lost(identity, &format!("is no longer ours: {why}"))),
         }
     }

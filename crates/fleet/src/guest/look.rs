@@ -33,14 +33,6 @@ impl Pass<'_> {
                 .config(ConfigView::Next)
                 .await
             {
-                // A guest that is being made shows its mark only in the end: until then it may be ours.
-                Ok(config)
-                    if matches!(config.lock(), Some("clone" | "create"))
-                        && !mark::is_marked(config.description().unwrap_or_default()) =>
-                {
-                    let message = format!("guest {} is being made", identity.vmid);
-                    return Err(self.wait(Waiting::Locked, message, Duration::from_secs(2)));
-                }
                 Ok(config) => return Ok(self.recognise(identity, config, node)),
                 Err(error) if error.is_guest_not_found() => {}
                 Err(error) => return Err(self.node_trouble(&node, "reading the guest", &error)),

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use fleet::{ClusterName, Fleet, GuestRecord, Options, Outcome, PowerFact, Waiting};
-use pve::task::TaskFilter;
+use fleet::{ClusterName, Fleet, GuestRecord, Options, Outcome, PowerFact, StepKind, Waiting};
+use pve::{api::guest::ConfigView, task::TaskFilter};
 use pve_sim::{Action, Fault, Latency, Simulator, Spread, Step};
 
 use crate::harness::{Bench, cluster_name, machine};
@@ -45,6 +45,48 @@ async fn a_guest_whose_node_is_down_is_waited_for_and_not_forgotten() {
     bench.run().await;
     assert_eq!(bench.progress(&owner).outcome, Outcome::Gone);
     assert!(bench.inventory().await.of(&owner).is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_copy_left_locked_by_a_node_that_died_is_told_of_and_made_under_another_vmid() {
+    let mut bench = Bench::life_like(7);
+    bench.ready().await;
+    let owner = bench.want(machine("web", TEMPLATE));
+    let is_cloning = |bench: &Bench| {
+        let record = bench.record(&owner);
+        let task = record.in_flight.iter().find(|t| t.step == StepKind::Clone);
+        task.map(|task| task.upid.node().clone())
+    };
+    bench.call_now(&owner).await;
+    let mut node = None;
+    for _ in 0..600 {
+        node = is_cloning(&bench);
+        if node.is_some() {
+            break;
+        }
+        bench.run_for(Duration::from_millis(100)).await;
+        bench.call_now(&owner).await;
+    }
+    let node = node.expect("a copy is made");
+    let first = bench.record(&owner).identity.clone().unwrap().vmid;
+    let copy = bench.client().node(&node).qemu(first);
+    while copy.config(ConfigView::Next).await.is_err() {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let others = bench.cluster().nodes();
+    let other = others.into_iter().find(|n| *n != node.to_string());
+    bench.answer_from(&other.unwrap());
+    bench.cluster().kill_node(node.as_str());
+    bench.run_for(Duration::from_mins(1)).await;
+    bench.cluster().revive_node(node.as_str());
+    bench.run().await;
+    let second = bench.record(&owner).identity.clone().unwrap().vmid;
+    let inventory = bench.inventory().await;
+    assert_eq!(inventory.of(&owner), [second.get()]);
+    let story = bench.matters[&owner].story.join("\n");
+    assert_ne!(first, second, "{story}");
+    assert!(inventory.guests.contains_key(&first.get()), "never removed");
+    assert!(story.contains("qm unlock"), "{story}");
 }
 
 #[tokio::test(start_paused = true)]
