@@ -1,6 +1,10 @@
 //! Building, crashing and restarting the system.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, LazyLock},
+    time::Duration,
+};
 
 use controllers::{Clock, ConnectError, Connection, Connector, Options};
 use fleet::Fleet;
@@ -15,6 +19,9 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::gate::{Gate, Line};
+
+/// The definitions, which take longer to make than to install.
+static CRDS: LazyLock<Vec<CustomResourceDefinition>> = LazyLock::new(api::crds);
 
 /// When every scenario begins.
 const EPOCH: &str = "2026-01-01T00:00:00Z";
@@ -164,12 +171,10 @@ impl Bed {
 
     async fn install(&self) {
         let api: Api<CustomResourceDefinition> = Api::all(self.client.clone());
-        for crd in api::crds() {
+        for crd in CRDS.iter() {
             let name = crd.metadata.name.clone().unwrap();
             let params = PatchParams::apply("scenario").force();
-            api.patch(&name, &params, &Patch::Apply(&crd))
-                .await
-                .unwrap();
+            api.patch(&name, &params, &Patch::Apply(crd)).await.unwrap();
         }
     }
 

@@ -269,7 +269,7 @@ impl Flow {
     }
 }
 
-fn said(panic: &(dyn std::any::Any + Send)) -> String {
+pub(crate) fn said(panic: &(dyn std::any::Any + Send)) -> String {
     let text = panic.downcast_ref::<String>().cloned();
     text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()))
         .unwrap_or_else(|| "it panicked".to_owned())

@@ -17,7 +17,7 @@ use api::vm::{Container, VirtualMachine};
 pub(crate) use self::mischief::fault;
 
 use self::mischief::Mischief;
-use crate::{Bed, Dice, Guest, gate::CrashPoint};
+use crate::{Bed, Dice, gate::CrashPoint};
 
 /// What happened in one run.
 #[derive(Debug)]
@@ -37,6 +37,25 @@ pub struct Story {
 }
 
 impl Story {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self {
+            seed,
+            lines: Vec::new(),
+            wrong: Vec::new(),
+            calls: 0,
+            crashes: 0,
+            trace: Vec::new(),
+        }
+    }
+
+    /// The story of a life that ended in a panic.
+    pub(crate) fn cut_short(seed: u64, why: String) -> Self {
+        Self {
+            wrong: vec![why],
+            ..Self::new(seed)
+        }
+    }
+
     /// The story for a person.
     pub fn tell(&self) -> String {
         let mut text = format!("seed {}\n", self.seed);
@@ -72,14 +91,7 @@ async fn live(seed: u64) -> Story {
     let mut bed = Bed::builder().seed(seed).clusters(2).start().await;
     bed.apply(SETUP).await;
     let mut foreign = bed.foreign().await;
-    let mut story = Story {
-        seed,
-        lines: Vec::new(),
-        wrong: Vec::new(),
-        calls: 0,
-        crashes: 0,
-        trace: Vec::new(),
-    };
+    let mut story = Story::new(seed);
     let start = tokio::time::Instant::now();
     let mut mischief = Mischief::default();
     let mut crash_due = false;
@@ -117,20 +129,13 @@ async fn live(seed: u64) -> Story {
         }
     }
     mischief.end(&bed);
-    if mischief.killed {
-        // A power failure stops other people's guests as well; that was not us.
-        let now = bed.foreign().await;
-        for guest in &mut foreign {
-            let same = |now: &&Guest| (now.cluster, now.vmid) == (guest.cluster, guest.vmid);
-            guest.running = now.iter().find(same).is_some_and(|now| now.running);
-        }
-    }
     story.calls += bed.line().calls();
     bed.line().crash_at(CrashPoint::never());
     bed.crash_operator().await;
     bed.start_operator();
     story.say(start, "all faults end");
     story.wrong = rest::rest(&bed).await;
+    mischief.excuse(&mut foreign, &bed.foreign().await);
     story.wrong.extend(bed.check(&foreign).await);
     story.wrong.extend(rest::at_rest_costs_little(&bed).await);
     story.calls += bed.line().calls();

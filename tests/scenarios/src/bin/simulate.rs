@@ -1,4 +1,7 @@
 //! Runs simulations by seed (`simulate --seeds 100 --from 0`), or crashes at every call (`simulate --crashes`).
+//!
+//! With `--clusters` the lives are those of Kubernetes clusters instead of virtual machines; `--tell` prints every call of a
+//! life, and `--twice` lives each one twice and shows where the second leaves the course of the first.
 
 #![expect(clippy::print_stdout, reason = "this program's output is its result")]
 #![expect(
@@ -6,13 +9,12 @@
     reason = "how long a run took is told in real seconds"
 )]
 
-use std::{
-    process::ExitCode,
-    sync::atomic::{AtomicU64, Ordering},
-    time::Instant,
-};
+use std::{process::ExitCode, time::Instant};
 
-use scenarios::Flow;
+use scenarios::{Flow, Story};
+
+/// One life of a seed.
+type Live = fn(u64) -> Story;
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().collect();
@@ -22,19 +24,25 @@ fn main() -> ExitCode {
             .unwrap_or(default)
     };
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    let threads = number("--threads", cores as u64).max(1);
+    let count = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
+    let threads = count(number("--threads", cores as u64));
     let asked_for = |name: &str| arguments.iter().any(|argument| argument == name);
+    let live: Live = if asked_for("--clusters") {
+        scenarios::simulate_clusters
+    } else {
+        scenarios::simulate
+    };
+    let (from, many) = (number("--from", 0), number("--seeds", 100));
     let sound = if asked_for("--twice") {
-        twice(number("--from", 0), number("--seeds", 100))
+        twice(from, many, live)
     } else if asked_for("--crashes") {
         let only = arguments.iter().position(|argument| argument == "--flow");
         let only = only
             .and_then(|at| arguments.get(at + 1))
             .map(String::as_str);
-        crashes(only, number("--stride", 1), threads)
+        crashes(only, count(number("--stride", 1)), threads)
     } else {
-        let tell = asked_for("--tell");
-        seeds(number("--from", 0), number("--seeds", 100), threads, tell)
+        seeds(from, many, threads, live, asked_for("--tell"))
     };
     if sound {
         ExitCode::SUCCESS
@@ -43,48 +51,35 @@ fn main() -> ExitCode {
     }
 }
 
-fn seeds(from: u64, seeds: u64, threads: u64, tell: bool) -> bool {
+fn seeds(from: u64, seeds: u64, threads: usize, live: Live, tell: bool) -> bool {
     let begun = Instant::now();
-    let next = AtomicU64::new(from);
-    let (failed, calls, crashed) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0));
-    std::thread::scope(|scope| {
-        for _ in 0..threads {
-            scope.spawn(|| {
-                loop {
-                    let seed = next.fetch_add(1, Ordering::SeqCst);
-                    if seed >= from + seeds {
-                        return;
-                    }
-                    let story = scenarios::simulate(seed);
-                    calls.fetch_add(story.calls, Ordering::SeqCst);
-                    crashed.fetch_add(u64::from(story.crashes), Ordering::SeqCst);
-                    if tell {
-                        println!("{}", story.trace.join("\n"));
-                    }
-                    if !story.wrong.is_empty() {
-                        failed.fetch_add(1, Ordering::SeqCst);
-                    }
-                    if tell || !story.wrong.is_empty() {
-                        println!("{}", story.tell());
-                    }
-                }
-            });
+    let lives = scenarios::lives(from..from + seeds, threads, live, |story| {
+        if tell {
+            println!("{}", story.trace.join("\n"));
+        }
+        if tell || !story.wrong.is_empty() {
+            println!("{}", story.tell());
         }
     });
-    let (failed, calls) = (failed.into_inner(), calls.into_inner());
-    let (crashed, seconds) = (crashed.into_inner(), begun.elapsed().as_secs());
+    let failed: Vec<u64> = lives.failed.iter().map(|story| story.seed).collect();
     println!(
-        "{seeds} seeds from {from}: {failed} failed; {calls} calls, {crashed} crashes, {seconds} s"
+        "{} seeds from {from}: {} failed {:?}; {} calls, {} crashes, {} s",
+        lives.lived,
+        failed.len(),
+        failed,
+        lives.calls,
+        lives.crashes,
+        begun.elapsed().as_secs()
     );
-    failed == 0
+    failed.is_empty()
 }
 
 /// Runs each seed twice, and shows where the second run leaves the course of the first.
-fn twice(from: u64, seeds: u64) -> bool {
+fn twice(from: u64, seeds: u64, live: Live) -> bool {
     let mut sound = true;
     for seed in from..from + seeds {
-        let (first, second) = (scenarios::simulate(seed), scenarios::simulate(seed));
-        let course = |story: &scenarios::Story| [story.lines.clone(), story.trace.clone()].concat();
+        let (first, second) = (live(seed), live(seed));
+        let course = |story: &Story| [story.lines.clone(), story.trace.clone()].concat();
         let (first, second) = (course(&first), course(&second));
         let same = first.iter().zip(&second).take_while(|(a, b)| a == b);
         let same = same.count();
@@ -106,15 +101,14 @@ fn twice(from: u64, seeds: u64) -> bool {
     sound
 }
 
-fn crashes(only: Option<&str>, stride: u64, threads: u64) -> bool {
-    let count = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
+fn crashes(only: Option<&str>, stride: usize, threads: usize) -> bool {
     let (mut points, mut wrong) = (0, 0);
     for flow in Flow::ALL {
         if only.is_some_and(|only| only != format!("{flow:?}")) {
             continue;
         }
         let begun = Instant::now();
-        let crashes = flow.everywhere(count(stride), count(threads));
+        let crashes = flow.everywhere(stride, threads);
         let seconds = begun.elapsed().as_secs();
         println!(
             "{flow:?}: {} calls, crashed at {} points, {} wrong, {seconds} s",

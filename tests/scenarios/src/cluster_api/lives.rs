@@ -34,14 +34,7 @@ async fn live(seed: u64) -> Story {
         {"name": "fra", "credentialsRef": {"name": "pve-1-credentials"}},
     ]}}))
     .await;
-    let mut story = Story {
-        seed,
-        lines: Vec::new(),
-        wrong: Vec::new(),
-        calls: 0,
-        crashes: 0,
-        trace: Vec::new(),
-    };
+    let mut story = Story::new(seed);
     let start = tokio::time::Instant::now();
     let mut crash_due = false;
     for _ in 0..10 + dice.below(10) {

@@ -1,10 +1,10 @@
 //! What goes wrong.
 
-use std::time::Duration;
+use std::{collections::BTreeSet, time::Duration};
 
 use pve_sim::{Action, Fault};
 
-use crate::{Bed, Dice, weather::Weather};
+use crate::{Bed, Dice, Guest, weather::Weather};
 
 /// What is wrong just now beyond single faults.
 #[derive(Default)]
@@ -13,8 +13,8 @@ pub(super) struct Mischief {
     dead: Option<(usize, String, u64)>,
     /// Turns until the API server is back.
     away: u64,
-    /// Some node lost its power at some time.
-    pub(super) killed: bool,
+    /// The nodes that lost their power at some time, by cluster.
+    killed: BTreeSet<(usize, String)>,
 }
 
 impl Mischief {
@@ -74,7 +74,7 @@ impl Mischief {
                     return format!("cluster {cluster} is too busy to lose {node}");
                 }
                 bed.cluster(cluster).kill_node(&node);
-                self.killed = true;
+                self.killed.insert((cluster, node.clone()));
                 let said = format!("{node} of cluster {cluster} loses its power");
                 self.dead = Some((cluster, node, dice.below(4)));
                 said
@@ -86,6 +86,18 @@ impl Mischief {
                 bed.cluster(cluster).control().inject(fault);
                 said
             }
+        }
+    }
+
+    /// Lets other people's guests share the fate of their node: what had no power is off, or runs again if it starts with
+    /// its node. That was not the controllers' doing; everything else about these guests is still compared.
+    pub(super) fn excuse(&self, before: &mut [Guest], now: &[Guest]) {
+        for guest in before {
+            if !self.killed.contains(&(guest.cluster, guest.node.clone())) {
+                continue;
+            }
+            let same = |now: &&Guest| (now.cluster, now.vmid) == (guest.cluster, guest.vmid);
+            guest.running = now.iter().find(same).is_some_and(|now| now.running);
         }
     }
 

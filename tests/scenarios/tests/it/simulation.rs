@@ -1,24 +1,40 @@
-//! Random lives, and crashes at every single call.
+//! Random lives, and crashes at some calls of every flow.
 //!
-//! These are the small change: `cargo xtask simulate` runs them by the hundred, and crashes at every call instead of
-//! some, in a faster build. They are ignored because they do not hold yet: a seed does not take the same course
-//! twice, and not every seed ends well.
+//! These are the small change: `cargo xtask simulate` lives by the hundred, and crashes at every call instead of
+//! some.
 
-use scenarios::{Flow, simulate};
+use scenarios::{Flow, Story, lives, simulate, simulate_clusters};
+
+fn threads() -> usize {
+    std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
+}
+
+type Live = fn(u64) -> Story;
+
+fn end_well(seeds: std::ops::Range<u64>, live: Live) {
+    let many = seeds.end - seeds.start;
+    let all = lives(seeds, threads(), live, |_| {});
+    let stories: String = all.failed.iter().map(Story::tell).collect();
+    assert!(all.failed.is_empty(), "{stories}");
+    assert_eq!(all.lived, many);
+    assert!(all.crashes > 0, "nothing was put to the test");
+}
 
 #[test]
-#[ignore = "not every seed ends well yet: `cargo xtask simulate`"]
 fn random_lives_under_faults_and_crashes_end_well() {
-    for seed in 0..4 {
-        let story = simulate(seed);
-        assert!(story.wrong.is_empty(), "{}", story.tell());
-    }
+    end_well(0..16, simulate);
+}
+
+#[test]
+fn random_lives_of_clusters_end_well() {
+    end_well(0..8, simulate_clusters);
 }
 
 #[test]
 fn the_same_seed_takes_the_same_course() {
-    for seed in [3, 11] {
-        let (first, second) = (simulate(seed), simulate(seed));
+    let lives: [(u64, Live); 2] = [(3, simulate), (1, simulate_clusters)];
+    for (seed, live) in lives {
+        let (first, second) = (live(seed), live(seed));
         assert_eq!(first.lines, second.lines);
         let mut both = first.trace.iter().zip(&second.trace);
         assert_eq!(both.find(|(first, second)| first != second), None);
@@ -27,10 +43,9 @@ fn the_same_seed_takes_the_same_course() {
 }
 
 #[test]
-#[ignore = "not seen to pass yet: `cargo xtask simulate --crashes`"]
 fn a_crash_at_some_calls_of_any_flow_is_survived() {
     for flow in Flow::ALL {
-        let crashes = flow.everywhere(29, 1);
+        let crashes = flow.everywhere(29, threads());
         assert!(crashes.calls > 5, "{crashes:?}");
         assert_eq!(crashes.wrong, Vec::<String>::new());
     }
