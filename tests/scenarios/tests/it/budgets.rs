@@ -96,3 +96,22 @@ async fn switching_a_machine_off_costs_four_requests_at_most() {
     let counts = bed.pve().control().counts();
     assert!(own(&bed) <= 4, "{} requests: {counts:#?}", own(&bed));
 }
+
+#[tokio::test(start_paused = true)]
+async fn switching_a_machine_on_costs_four_requests_at_most() {
+    let bed = prepared().await;
+    bed.apply(manifest!("machine")).await;
+    bed.until_ready::<VirtualMachine>("web-server").await;
+    bed.sleep(Duration::from_mins(30)).await;
+    bed.change::<VirtualMachine>("web-server", json!({ "powerState": "Off" }))
+        .await;
+    bed.until_ready::<VirtualMachine>("web-server").await;
+    bed.sleep(Duration::from_mins(30)).await;
+    bed.pve().control().reset_counts();
+    bed.change::<VirtualMachine>("web-server", json!({ "powerState": "On" }))
+        .await;
+    bed.until_ready::<VirtualMachine>("web-server").await;
+    let counts = bed.pve().control().counts();
+    assert!(own(&bed) <= 4, "{} requests: {counts:#?}", own(&bed));
+    assert!(bed.guest("web-server").await.running);
+}
