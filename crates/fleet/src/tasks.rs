@@ -219,6 +219,12 @@ impl Tasks {
             .unwrap_or_else(|| Habit::guess(first_guess(step)))
     }
 
+    /// Whether a step almost surely takes no longer than this.
+    pub(crate) fn ends_within(&self, step: StepKind, limit: Duration) -> bool {
+        let ages = self.habit(step, None).unhurried();
+        ages.last().is_none_or(|age| *age <= limit)
+    }
+
     /// Where a task stands; `None` if it was never noted.
     pub(crate) fn standing(&self, upid: &Upid) -> Option<Standing> {
         if self.flying.contains_key(upid) {

@@ -26,6 +26,8 @@ use crate::{
 
 /// How long an identity that was read is believed while the guest is seen all the time.
 const TRUSTED: Duration = Duration::from_mins(10);
+/// How long a task of PVE waits for another one of the same guest.
+const LOCK_WAIT: Duration = Duration::from_secs(10);
 /// After so long a guest without an agent has surely read its first-boot image.
 const SURELY_READ: u64 = 300;
 
@@ -241,11 +243,16 @@ impl Pass<'_> {
         self.compare_first_boot(&identity);
         let mut steps = steps.into_iter().peekable();
         while let Some(step) = steps.next() {
-            // PVE lets whatever starts a guest wait for who holds it: growing a disk need not be waited for here.
+            // PVE lets whatever starts a guest wait ten seconds for who holds it: where growing a disk takes less, it need not
+            // be waited for here.
             let queues = matches!(
                 (&step, steps.peek()),
                 (Step::Grow { .. }, Some(Step::Start))
-            );
+            ) && self
+                .cluster
+                .state()
+                .tasks
+                .ends_within(StepKind::Resize, LOCK_WAIT / 2);
             if let Some(outcome) = self.step(view, &identity, node, power, step).await?
                 && !queues
             {

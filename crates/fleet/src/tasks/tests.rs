@@ -227,3 +227,17 @@ fn a_step_that_takes_several_times_as_long_as_before_is_slow() {
     assert!(!take(&mut tasks, 20, 500));
     assert!(take(&mut tasks, 21, 4_000));
 }
+
+#[test]
+fn a_step_that_takes_long_on_this_cluster_is_known_to_do_so() {
+    let start = Instant::now();
+    let mut tasks = Tasks::default();
+    let limit = Duration::from_secs(5);
+    assert!(tasks.ends_within(StepKind::Resize, limit));
+    for n in 0..5 {
+        tasks.asked = None;
+        tasks.note(&upid(n), &owner(), StepKind::Resize, start, true);
+        follow(&mut tasks, &upid(n), start + Duration::from_secs(30));
+    }
+    assert!(!tasks.ends_within(StepKind::Resize, limit));
+}
