@@ -74,6 +74,7 @@ impl Bed {
             wrong.extend(self.leftovers(number, &guests, &machines).await);
         }
         for guest in made {
+            wrong.extend(borrowed(guest));
             wrong.extend(self.stray_snapshots(guest, &snapshots).await);
         }
         wrong
@@ -182,6 +183,29 @@ fn owned(made: &[&Guest], expected: &BTreeMap<String, Option<u32>>) -> Vec<Strin
         }
     }
     wrong
+}
+
+/// Disks of a guest that are another guest's.
+fn borrowed(guest: &Guest) -> Vec<String> {
+    let own = format!("-{}-", guest.vmid);
+    let drives = guest.config.iter().filter(|(key, value)| {
+        let volume = value.contains("vm-") || value.contains("base-") || value.contains("subvol-");
+        volume && !key.starts_with("unused") && value.contains("size=")
+    });
+    drives
+        .filter(|(_, value)| {
+            // A link names its origin before itself.
+            let volume = value.split(',').next().unwrap_or_default();
+            let name = volume.rsplit(['/', ':']).next().unwrap_or_default();
+            !name.contains(&own)
+        })
+        .map(|(key, value)| {
+            format!(
+                "{} {}: {key} is not its own: {value}",
+                guest.name, guest.vmid
+            )
+        })
+        .collect()
 }
 
 /// What a machine says of itself is so.
