@@ -93,12 +93,18 @@ pub(crate) struct User {
 }
 
 /// An API token of a user.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Serialize, Deserialize)]
 pub(crate) struct Token {
     pub(crate) secret: String,
     pub(crate) privsep: bool,
     pub(crate) expire: u64,
     pub(crate) comment: Option<String>,
+}
+
+impl std::fmt::Debug for Token {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Token(…)")
+    }
 }
 
 /// A group of users.
