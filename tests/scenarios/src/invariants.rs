@@ -208,6 +208,13 @@ fn borrowed(guest: &Guest) -> Vec<String> {
         .collect()
 }
 
+/// Whether a machine says that its guest exists.
+pub(crate) fn is_provisioned(machine: &VirtualMachine) -> bool {
+    let conditions = machine.status.iter().flat_map(|status| &status.conditions);
+    let mut provisioned = conditions.filter(|condition| condition.type_ == "Provisioned");
+    provisioned.any(|condition| condition.status == "True")
+}
+
 /// What a machine says of itself is so.
 fn told_truly(machine: &VirtualMachine, made: &[&Guest]) -> Vec<String> {
     let status = machine.status.clone().unwrap_or_default();
@@ -217,7 +224,7 @@ fn told_truly(machine: &VirtualMachine, made: &[&Guest]) -> Vec<String> {
         .iter()
         .find(|guest| Some(guest.vmid) == status.vmid && guest.name == name)
     else {
-        if status.vmid.is_some() && machine.metadata.deletion_timestamp.is_none() {
+        if is_provisioned(machine) && machine.metadata.deletion_timestamp.is_none() {
             let vmid = status.vmid;
             wrong.push(format!(
                 "{name} says it is guest {vmid:?}, which is not there"

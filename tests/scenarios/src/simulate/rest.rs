@@ -9,7 +9,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::{Resource, ResourceExt as _, api::ListParams, core::NamespaceResourceScope};
 use serde::de::DeserializeOwned;
 
-use crate::Bed;
+use crate::{Bed, invariants::is_provisioned};
 
 /// How long everything may take to come to rest: hours of simulated time, since retries slow down.
 const PATIENCE: u32 = 720;
@@ -73,6 +73,10 @@ where
 async fn unsettled(bed: &Bed) -> Vec<String> {
     let machines = all::<VirtualMachine>(bed).await;
     let is_there = |name: &str| machines.iter().any(|machine| machine.name_any() == name);
+    let is_made = |name: &str| {
+        let machine = machines.iter().find(|machine| machine.name_any() == name);
+        machine.is_some_and(|machine| !made_from_nothing(machine, &is_there))
+    };
     let mut stuck: Vec<String> = machines
         .iter()
         .filter(|machine| !machine_rests(machine, &is_there))
@@ -82,7 +86,7 @@ async fn unsettled(bed: &Bed) -> Vec<String> {
         let status = snapshot.status.clone().unwrap_or_default();
         let over = matches!(status.phase, Some(Phase::Succeeded | Phase::Failed));
         let going = snapshot.metadata.deletion_timestamp.is_some();
-        if going || (!over && is_there(&snapshot.spec.vm_ref.name)) {
+        if going || (!over && is_made(&snapshot.spec.vm_ref.name)) {
             stuck.push(format!("snapshot {}: {status:?}", snapshot.name_any()));
         }
     }
@@ -90,7 +94,7 @@ async fn unsettled(bed: &Bed) -> Vec<String> {
         let status = migration.status.clone().unwrap_or_default();
         let over = matches!(status.phase, Some(Phase::Succeeded | Phase::Failed));
         let going = migration.metadata.deletion_timestamp.is_some();
-        if going || (!over && is_there(&migration.spec.vm_ref.name)) {
+        if going || (!over && is_made(&migration.spec.vm_ref.name)) {
             stuck.push(format!("migration {}: {status:?}", migration.name_any()));
         }
     }
@@ -137,6 +141,12 @@ fn copy_is_impossible(machine: &VirtualMachine) -> bool {
     machine.spec.clone_from.is_some() && grown
 }
 
+/// What was to be copied was gone before it was: the machine says so, and waits.
+fn made_from_nothing(machine: &VirtualMachine, is_there: &impl Fn(&str) -> bool) -> bool {
+    let from = machine.spec.clone_from.as_ref();
+    !is_provisioned(machine) && from.is_some_and(|from| !is_there(&from.vm_ref.name))
+}
+
 fn machine_rests(machine: &VirtualMachine, is_there: &impl Fn(&str) -> bool) -> bool {
     let Some(status) = &machine.status else {
         return false;
@@ -144,9 +154,7 @@ fn machine_rests(machine: &VirtualMachine, is_there: &impl Fn(&str) -> bool) -> 
     if machine.metadata.deletion_timestamp.is_some() {
         return false;
     }
-    // What was to be copied may be gone before it was.
-    let from = machine.spec.clone_from.as_ref();
-    let vain = status.vmid.is_none() && from.is_some_and(|from| !is_there(&from.vm_ref.name));
-    vain || copy_is_impossible(machine)
+    made_from_nothing(machine, is_there)
+        || copy_is_impossible(machine)
         || (ready(&status.conditions) && status.observed_generation == machine.metadata.generation)
 }
