@@ -97,7 +97,9 @@ impl Act<'_> {
         match intent.wish {
             SnapshotWish::Present => {
                 let has_seed = |config: &GuestConfig| config.iter().any(|(_, v)| is_seed(v));
-                if ours.is_none() && intent.memory && config.as_ref().is_some_and(has_seed) {
+                // A guest that is off has no memory to keep, and may stay off.
+                let memory = intent.memory && row.power != PowerFact::Stopped;
+                if ours.is_none() && memory && config.as_ref().is_some_and(has_seed) {
                     // Going back to it would want the image, which is removed when the guest has read it.
                     let text = "the first-boot image is still in its drive";
                     return Err(self.wait(Waiting::Guest, text, Duration::from_secs(5)));

@@ -58,6 +58,23 @@ fn snapshot(guest: pve::Vmid, wish: SnapshotWish) -> SnapshotIntent {
     }
 }
 
+/// Its first-boot image waits in the drive for as long as it is off; there is no memory that would want it back.
+#[tokio::test(start_paused = true)]
+async fn a_machine_that_was_never_started_can_be_snapshotted() {
+    let mut bench = Bench::new();
+    bench.ready().await;
+    let mut off = machine("web", TEMPLATE);
+    off.power = fleet::intent::Power::Off;
+    let owner = bench.want(off);
+    bench.run().await;
+    bench.run_for(Duration::from_secs(30)).await;
+    let vmid = bench.record(&owner).identity.as_ref().unwrap().vmid;
+    let mut record = ActionRecord::default();
+    let intent = snapshot(vmid, SnapshotWish::Present);
+    let made = drive!(bench, snapshot, intent, record);
+    assert_eq!(made.outcome, Outcome::Settled, "{}", bench.stories());
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_snapshot_with_memory_is_made_once_reverted_to_and_removed() {
     let (mut bench, identity) = settled().await;
