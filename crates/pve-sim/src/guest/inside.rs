@@ -56,8 +56,20 @@ pub(crate) fn boot(cluster: &Cluster, vmid: u32) {
     let tracker = cluster.tracker().clone();
     tracker.spawn(async move {
         tokio::time::sleep(time).await;
+        // On its way to another node it may have no disk for a moment: it is up when it has arrived.
+        while cluster.world(|world| is_moving(world, vmid, number)) {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
         cluster.world(|world| come_up(world, vmid, number));
     });
+}
+
+fn is_moving(world: &World, vmid: u32, number: u64) -> bool {
+    let guest = world.guests.get(vmid);
+    guest.is_some_and(|guest| {
+        let boots = guest.run.as_ref().is_some_and(|run| run.boot == number);
+        boots && guest.config.lock() == Some("migrate")
+    })
 }
 
 /// The system is up: it has read its seed, taken its name and addresses, and started its agent.
