@@ -75,7 +75,9 @@ async fn unsettled(bed: &Bed) -> Vec<String> {
     let is_there = |name: &str| machines.iter().any(|machine| machine.name_any() == name);
     let is_made = |name: &str| {
         let machine = machines.iter().find(|machine| machine.name_any() == name);
-        machine.is_some_and(|machine| !made_from_nothing(machine, &is_there))
+        machine.is_some_and(|machine| {
+            !made_from_nothing(machine, &is_there) && !copy_is_impossible(machine)
+        })
     };
     let mut stuck: Vec<String> = machines
         .iter()
@@ -132,13 +134,16 @@ fn ready(conditions: &[Condition]) -> bool {
     condition(conditions, "Ready").is_some_and(|ready| ready.status == "True")
 }
 
-/// A copy is refused when its source has grown past what was declared for it.
+/// A copy is refused when its source has grown past what was declared for it, or was made anew on another cluster.
 fn copy_is_impossible(machine: &VirtualMachine) -> bool {
     let conditions = machine.status.iter().flat_map(|status| &status.conditions);
-    let grown = conditions
+    let refused = conditions
         .filter(|condition| condition.type_ == "Ready")
-        .any(|ready| ready.message.contains("cannot be made smaller"));
-    machine.spec.clone_from.is_some() && grown
+        .any(|ready| {
+            let says = |text| ready.message.contains(text);
+            says("cannot be made smaller") || says("is on another cluster")
+        });
+    machine.spec.clone_from.is_some() && refused
 }
 
 /// What was to be copied was gone before it was: the machine says so, and waits.

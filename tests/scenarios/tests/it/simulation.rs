@@ -25,6 +25,14 @@ fn random_lives_under_faults_and_crashes_end_well() {
     end_well(0..16, simulate);
 }
 
+/// Each of these has once shown something: a snapshot that waited for ever, a guest that was moved while it booted.
+#[test]
+fn lives_that_once_ended_badly_end_well() {
+    for seed in [203, 231, 262, 273] {
+        end_well(seed..seed + 1, simulate);
+    }
+}
+
 #[test]
 fn random_lives_of_clusters_end_well() {
     end_well(0..8, simulate_clusters);
