@@ -43,21 +43,9 @@ enum Command {
     /// A seed takes the same course every time, so a failure is looked at by its number. `test` lives some of them, in a
     /// slower build.
     Simulate {
-        /// How many seeds.
-        #[arg(long, default_value_t = 100)]
-        seeds: u64,
-        /// The first seed; with `--seeds 1` only this one.
-        #[arg(long, default_value_t = 0)]
-        from: u64,
-        /// Crash at every single call of each flow instead, and say how many points there were.
-        #[arg(long)]
-        crashes: bool,
-        /// The lives of Kubernetes clusters instead of virtual machines.
-        #[arg(long, conflicts_with = "crashes")]
-        clusters: bool,
-        /// With `--crashes`: only every so many-th point.
-        #[arg(long, default_value_t = 1, requires = "crashes")]
-        stride: u64,
+        /// Options of the simulation, such as `--seeds 200 --from 0`; `cargo xtask simulate -- --help` tells them all.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<String>,
     },
     /// Measures, in release mode: `bench apiserver` compares the embedded API server with the real one.
     Bench {
@@ -99,22 +87,7 @@ fn main() -> Result<()> {
         Command::Check => check(),
         Command::Audit => audit::audit(),
         Command::Fuzz { seconds } => fuzz::fuzz(seconds),
-        Command::Simulate {
-            crashes: true,
-            stride,
-            ..
-        } => simulate(&["--crashes", "--stride", &stride.to_string()]),
-        Command::Simulate {
-            seeds,
-            from,
-            clusters,
-            ..
-        } => {
-            let (seeds, from) = (seeds.to_string(), from.to_string());
-            let mut arguments = vec!["--seeds", &seeds, "--from", &from];
-            arguments.extend(clusters.then_some("--clusters"));
-            simulate(&arguments)
-        }
+        Command::Simulate { arguments } => simulate(&arguments),
         Command::Bench { arguments } => {
             prepare_testbed()?;
             let mut command = vec!["run", "--release", "--package", "bench", "--"];
@@ -172,10 +145,10 @@ fn prepare_testbed() -> Result<()> {
 }
 
 /// Runs the simulation in its own profile: too slow unoptimized, too slow to build for release.
-fn simulate(arguments: &[&str]) -> Result<()> {
+fn simulate(arguments: &[String]) -> Result<()> {
     let mut command = vec!["run", "--profile", "simulate"];
     command.extend(["--package", "scenarios", "--bin", "simulate", "--"]);
-    command.extend(arguments);
+    command.extend(arguments.iter().map(String::as_str));
     cargo(&command)
 }
 

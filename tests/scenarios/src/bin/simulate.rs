@@ -1,7 +1,4 @@
-//! Runs simulations by seed (`simulate --seeds 100 --from 0`), or crashes at every call (`simulate --crashes`).
-//!
-//! With `--clusters` the lives are those of Kubernetes clusters instead of virtual machines; `--tell` prints every call of a
-//! life, and `--twice` lives each one twice and shows where the second leaves the course of the first.
+//! Random lives by seed, and crashes at every call: what `cargo xtask simulate` runs.
 
 #![expect(clippy::print_stdout, reason = "this program's output is its result")]
 #![expect(
@@ -9,40 +6,71 @@
     reason = "how long a run took is told in real seconds"
 )]
 
-use std::{process::ExitCode, time::Instant};
+use std::{process::ExitCode, thread, time::Instant};
 
+use clap::Parser;
 use scenarios::{Flow, Story};
 
 /// One life of a seed.
 type Live = fn(u64) -> Story;
 
+/// Random lives of machines under faults and crashes, one for each seed; a failing seed prints its story.
+///
+/// A seed takes the same course every time, so a failure is looked at by its number.
+#[derive(Parser)]
+#[command(name = "simulate")]
+struct Arguments {
+    /// How many seeds.
+    #[arg(long, default_value_t = 100)]
+    seeds: u64,
+    /// The first seed; with `--seeds 1` only this one.
+    #[arg(long, default_value_t = 0)]
+    from: u64,
+    /// The lives of Kubernetes clusters instead of virtual machines.
+    #[arg(long)]
+    clusters: bool,
+    /// Print every call of a life.
+    #[arg(long)]
+    tell: bool,
+    /// Live each life twice and show where the second leaves the course of the first.
+    #[arg(long, conflicts_with = "tell")]
+    twice: bool,
+    /// Crash at every single call of each flow instead, and say how many points there were.
+    #[arg(long, conflicts_with_all = ["seeds", "from", "clusters", "tell", "twice"])]
+    crashes: bool,
+    /// With `--crashes`: only every so many-th point.
+    #[arg(long, default_value_t = 1, requires = "crashes")]
+    stride: usize,
+    /// With `--crashes`: only this flow, such as `Migrate`.
+    #[arg(long, requires = "crashes", value_parser = flow)]
+    flow: Option<Flow>,
+    /// How many at the same time; otherwise one for each core.
+    #[arg(long)]
+    threads: Option<usize>,
+}
+
+fn flow(name: &str) -> Result<Flow, String> {
+    let all = Flow::ALL.iter();
+    let found = all.copied().find(|flow| format!("{flow:?}") == name);
+    found.ok_or_else(|| format!("there are {:?}", Flow::ALL))
+}
+
 fn main() -> ExitCode {
-    let arguments: Vec<String> = std::env::args().collect();
-    let number = |name: &str, default: u64| {
-        let at = arguments.iter().position(|argument| argument == name);
-        at.and_then(|at| arguments.get(at + 1)?.parse().ok())
-            .unwrap_or(default)
-    };
-    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    let count = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
-    let threads = count(number("--threads", cores as u64));
-    let asked_for = |name: &str| arguments.iter().any(|argument| argument == name);
-    let live: Live = if asked_for("--clusters") {
+    let arguments = Arguments::parse();
+    let cores = || thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    let threads = arguments.threads.unwrap_or_else(cores);
+    let live: Live = if arguments.clusters {
         scenarios::simulate_clusters
     } else {
         scenarios::simulate
     };
-    let (from, many) = (number("--from", 0), number("--seeds", 100));
-    let sound = if asked_for("--twice") {
+    let (from, many) = (arguments.from, arguments.seeds);
+    let sound = if arguments.twice {
         twice(from, many, live)
-    } else if asked_for("--crashes") {
-        let only = arguments.iter().position(|argument| argument == "--flow");
-        let only = only
-            .and_then(|at| arguments.get(at + 1))
-            .map(String::as_str);
-        crashes(only, count(number("--stride", 1)), threads)
+    } else if arguments.crashes {
+        crashes(arguments.flow, arguments.stride, threads)
     } else {
-        seeds(from, many, threads, live, asked_for("--tell"))
+        seeds(from, many, threads, live, arguments.tell)
     };
     if sound {
         ExitCode::SUCCESS
@@ -101,10 +129,10 @@ fn twice(from: u64, seeds: u64, live: Live) -> bool {
     sound
 }
 
-fn crashes(only: Option<&str>, stride: usize, threads: usize) -> bool {
+fn crashes(only: Option<Flow>, stride: usize, threads: usize) -> bool {
     let (mut points, mut wrong) = (0, 0);
     for flow in Flow::ALL {
-        if only.is_some_and(|only| only != format!("{flow:?}")) {
+        if only.is_some_and(|only| only != flow) {
             continue;
         }
         let begun = Instant::now();
