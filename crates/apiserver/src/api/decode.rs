@@ -1,6 +1,6 @@
 //! Request bodies into JSON values.
 
-mod duplicates;
+pub(super) mod duplicates;
 
 use std::fmt::Write as _;
 

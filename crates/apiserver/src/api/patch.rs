@@ -233,6 +233,12 @@ impl Patch {
             MERGE_PATCH => Ok(Self::Merge(body()?)),
             STRATEGIC if resource.is_builtin() => Ok(Self::Strategic(body()?)),
             APPLY => {
+                // Programs send JSON, which is read many times faster than other YAML.
+                if let Ok((body, duplicates)) = decode::duplicates::parse(&context.body)
+                    && duplicates.is_empty()
+                {
+                    return Ok(Self::Apply(body));
+                }
                 let text = String::from_utf8_lossy(&context.body);
                 serde_saphyr::from_str(&text)
                     .map(Self::Apply)

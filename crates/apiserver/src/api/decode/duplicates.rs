@@ -9,7 +9,7 @@ use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value, map::Entry};
 
 /// The value, and `duplicate field "a.b"` for each duplicate.
-pub(super) fn parse(bytes: &[u8]) -> Result<(Value, Vec<String>), serde_json::Error> {
+pub(in crate::api) fn parse(bytes: &[u8]) -> Result<(Value, Vec<String>), serde_json::Error> {
     let found = RefCell::new(Vec::new());
     let mut deserializer = serde_json::Deserializer::from_slice(bytes);
     let walk = Walk {
