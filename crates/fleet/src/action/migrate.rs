@@ -9,12 +9,26 @@ use pve::{
 
 use super::{Act, Flow, failed};
 use crate::{
-    Failure, Outcome, PowerFact, Waiting,
+    Event, Failure, Outcome, PowerFact, Upid, Waiting,
     intent::{MigrationIntent, Placement},
     place::{self, Ask},
     record::StepKind,
     view::{GuestRow, View},
 };
+
+/// How much of a log is read; what stands in the way comes before anything is copied.
+const LOG_LINES: u64 = 200;
+
+/// What the log of a move says about volumes that cannot go along; nothing if it failed otherwise.
+fn obstacles(log: &[String]) -> String {
+    let said = log.iter().filter_map(|line| {
+        let at = line.find("can't migrate local")?;
+        Some(line[at..].trim_end())
+    });
+    let mut all: Vec<&str> = said.collect();
+    all.dedup();
+    all.join("; ")
+}
 
 impl Act<'_> {
     pub(super) async fn migrate(&mut self, intent: &MigrationIntent) -> Flow<Outcome> {
@@ -33,7 +47,7 @@ impl Act<'_> {
                     return Ok(self.arrived());
                 }
             }
-            Some((_, _, Err(error))) => return Err(self.trouble("moving the guest", &error)),
+            Some((_, upid, Err(error))) => return Err(self.aborted(&upid, &error).await),
             None => {}
         }
         let Some(row) = self.row(&view).await? else {
@@ -86,6 +100,20 @@ impl Act<'_> {
             }
         };
         self.sent(StepKind::Migrate, &message, sent)
+    }
+
+    /// A move that failed. Proxmox VE says only that it was aborted; the log of the task says why.
+    async fn aborted(&mut self, upid: &Upid, error: &pve::Error) -> Outcome {
+        let log = self.cluster.client.task_log(upid, 0, LOG_LINES).await;
+        let obstacles = obstacles(&log.unwrap_or_default());
+        if obstacles.is_empty() {
+            return self.trouble("moving the guest", error);
+        }
+        let text = format!(
+            "the guest cannot be moved: {obstacles}; put it right and ask for another move"
+        );
+        self.events.push(Event::warning("CannotMove", text.clone()));
+        failed(Failure::Unsupported, text)
     }
 
     fn arrived(&mut self) -> Outcome {
@@ -148,5 +176,24 @@ impl Act<'_> {
         );
         self.record.target = Some(target);
         Ok(Outcome::Persist)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::obstacles;
+
+    #[test]
+    fn a_log_says_what_stands_in_the_way_of_a_move() {
+        let lines = [
+            "2026-01-01 00:00:01 starting migration of VM 101 to node 'pve3' (192.0.2.3)",
+            "2026-01-01 00:00:01 can't migrate local disk 'local-lvm:vm-101-disk-0': non-migratable snapshot exists",
+            "2026-01-01 00:00:01 ERROR: Problem found while scanning volumes - can't migrate VM - check log",
+        ];
+        assert_eq!(
+            obstacles(&lines.map(str::to_owned)),
+            "can't migrate local disk 'local-lvm:vm-101-disk-0': non-migratable snapshot exists"
+        );
+        assert_eq!(obstacles(&["ERROR: no route to host".to_owned()]), "");
     }
 }

@@ -97,23 +97,32 @@ impl Act<'_> {
         match intent.wish {
             SnapshotWish::Present => {
                 let has_seed = |config: &GuestConfig| config.iter().any(|(_, v)| is_seed(v));
-                // A guest that is off has no memory to keep, and may stay off.
-                let memory = intent.memory && row.power != PowerFact::Stopped;
+                let mut memory = intent.memory && row.kind == pve::GuestKind::Qemu;
                 if ours.is_none() && memory && config.as_ref().is_some_and(has_seed) {
-                    // Going back to it would want the image, which is removed when the guest has read it.
-                    let text = "the first-boot image is still in its drive";
-                    return Err(self.wait(Waiting::Guest, text, Duration::from_secs(5)));
+                    // Going back to its memory would want the image, which is removed when the guest has read it. The
+                    // list of guests may be behind a start.
+                    if self.power_now(&view).await != Some(PowerFact::Stopped) {
+                        let text = "the first-boot image is still in its drive";
+                        return Err(self.wait(Waiting::Guest, text, Duration::from_secs(5)));
+                    }
+                    // A guest that is off has no memory to keep, and may stay off.
+                    memory = false;
                 }
-                self.present(intent, &name, &row, found, ours).await
+                self.present(intent, &name, &row, (found, ours), memory)
+                    .await
             }
             SnapshotWish::Absent => match ours {
                 None => Ok(Outcome::Gone),
                 Some(_) => self.absent(intent, &name, &row).await,
             },
             SnapshotWish::Reverted { generation, start } => {
-                if found.is_none() {
-                    let text = format!("guest {} has no snapshot '{}'", intent.guest, intent.name);
-                    return Err(self.wait(Waiting::Source, text, Duration::from_secs(15)));
+                if ours.is_none() {
+                    // It was taken, so it went with an earlier guest, or somebody removed it.
+                    let text = format!(
+                        "guest {} no longer has snapshot '{}': delete this object, and go back to another",
+                        intent.guest, intent.name
+                    );
+                    return Err(failed(Failure::Lost, text));
                 }
                 let newest = self.newest_rollback(&row).await?;
                 match &self.record.reverting {
@@ -185,8 +194,8 @@ impl Act<'_> {
         intent: &SnapshotIntent,
         name: &SnapshotName,
         row: &GuestRow,
-        found: Option<&Snapshot>,
-        ours: Option<&Snapshot>,
+        (found, ours): (Option<&Snapshot>, Option<&Snapshot>),
+        memory: bool,
     ) -> Flow<Outcome> {
         if let Some(snapshot) = ours {
             self.free(row)?;
@@ -212,7 +221,7 @@ impl Act<'_> {
         self.enter(&row.node)?;
         let mut create = CreateSnapshot::new(name.clone());
         create.description = Some(mark::describe(&intent.description, &intent.owner));
-        create.vmstate = intent.memory && row.kind == pve::GuestKind::Qemu;
+        create.vmstate = memory;
         let message = format!(
             "making snapshot '{}' of guest {}",
             intent.name, intent.guest

@@ -349,7 +349,7 @@ impl Pass<'_> {
 
     /// What must change in the configuration; `None` when what was written last is still wanted.
     async fn changes(&mut self, view: &View, identity: &Identity) -> Flow<Option<Changes>> {
-        let want = self.desired(view, identity)?;
+        let mut want = self.desired(view, identity)?;
         let digest = want.digest();
         let doubt = self.memory(|memory| memory.doubt);
         if self.record.applied.as_ref() == Some(&digest) && !doubt {
@@ -362,6 +362,9 @@ impl Pass<'_> {
             Some(model) => model,
             None => self.ours(identity).await?.0,
         };
+        if self.find_ejected(&model) {
+            want = self.desired(view, identity)?;
+        }
         let mut changes = diff::diff(&want, &self.intent.owner, &model);
         if changes.set.values().any(|value| value.contains(UNNAMED)) {
             let (model, _) = self.ours(identity).await?;

@@ -42,6 +42,12 @@ impl Pass<'_> {
         match self.cluster.client.cluster().is_free(identity.vmid).await {
             Ok(true) => Ok(Sight::Absent),
             Ok(false) => {
+                let kind = self.kind();
+                let row = self.view()?.guests.get(&identity.vmid).cloned();
+                if row.is_some_and(|row| row.kind != kind) {
+                    let text = format!("VMID {} is a guest of another kind", identity.vmid);
+                    return Ok(Sight::Foreign(text));
+                }
                 self.cluster.refresh();
                 let message = format!(
                     "VMID {} is taken, but not where it was seen last",

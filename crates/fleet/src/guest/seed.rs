@@ -16,7 +16,7 @@ use crate::{
     cloudinit::SeedFiles,
     desired::SEED_SLOT,
     intent::{Init, InitMode},
-    record::{Identity, Leftover, Seed, SeedState, StepKind},
+    record::{Identity, Leftover, Seed, SeedState, Stage, StepKind},
     view::View,
 };
 
@@ -162,6 +162,20 @@ impl Pass<'_> {
             }
             Err(error) => Err(self.node_trouble(node, "ejecting the first-boot image", &error)),
         }
+    }
+
+    /// Notices that the first-boot image of a started guest was taken out of its drive before a crash made us forget it:
+    /// it may be gone, and is not put back.
+    pub(super) fn find_ejected(&mut self, config: &GuestConfig) -> bool {
+        let started = self.record.stage >= Stage::Started;
+        let Some(seed) = self.record.seed.as_mut().filter(|_| started) else {
+            return false;
+        };
+        let ejected = seed.state == SeedState::Uploaded && config.get(SEED_SLOT) == Some(NO_DISC);
+        if ejected {
+            seed.state = SeedState::Ejected;
+        }
+        ejected
     }
 
     /// Removes the first-boot image from its storage.

@@ -21,7 +21,7 @@ use crate::failure::Failure;
 use crate::latency::Step;
 use crate::lock::Mode;
 use crate::replication;
-use crate::storage::{Alloc, Content, Name};
+use crate::storage::{self, Alloc, Content, Format, Name, Storage};
 use crate::task::{Task, Worker};
 use crate::world::World;
 
@@ -422,6 +422,12 @@ fn scan(
             .filter(|(name, _)| options::is(name, "unused"))
             .map(|(name, value)| (name.clone(), Drive::parse(value).file().to_owned(), false)),
     );
+    let states = guest.config.snapshots.values();
+    volumes.extend(
+        states
+            .filter_map(|snapshot| snapshot.get("vmstate"))
+            .map(|volid| ("vmstate".to_owned(), volid.clone(), false)),
+    );
     for (option, volid, cdrom) in volumes {
         let (storage, name) = world.storages.parse(&volid)?;
         let to = how.storages.of(&storage.def.id);
@@ -442,12 +448,16 @@ fn scan(
             problems.push(format!("can't migrate local cdrom '{volid}'"));
             continue;
         }
-        let attached = !options::is(&option, "unused");
+        let attached = option != "vmstate" && !options::is(&option, "unused");
         let small = Drive::parse(&volid).is_cloudinit();
         if running && kind == Kind::Qemu && attached && !small && !how.with_local_disks {
             problems.push(format!(
                 "can't migrate local disk '{volid}': can't live migrate attached local disks without with-local-disks option"
             ));
+            continue;
+        }
+        if attached && let Some(why) = held_by_snapshot(guest, storage, &name, &volid, running) {
+            problems.push(format!("can't migrate local disk '{volid}': {why}"));
             continue;
         }
         if world.storages.enabled(&to, &how.target).is_err() {
@@ -473,6 +483,30 @@ fn scan(
         });
     }
     Ok((problems, loads))
+}
+
+/// Snapshots of a local disk go along only if its format carries them, and never while the guest runs.
+fn held_by_snapshot(
+    guest: &Guest,
+    storage: &Storage,
+    name: &Name,
+    volid: &str,
+    running: bool,
+) -> Option<&'static str> {
+    let mut values = guest
+        .config
+        .snapshots
+        .values()
+        .flat_map(|snap| snap.values());
+    if !values.any(|value| Drive::parse(value).volume() == Some(volid)) {
+        None
+    } else if running && guest.kind == Kind::Qemu {
+        Some("online storage migration not possible if non-replicated snapshot exists")
+    } else if storage.def.kind == storage::Kind::ZfsPool || name.format == Format::Qcow2 {
+        None
+    } else {
+        Some("non-migratable snapshot exists")
+    }
 }
 
 /// Linked clones cannot leave their base, nor a base its clones.
@@ -560,6 +594,13 @@ fn arrive(
             guest
                 .config
                 .set(option, value.replacen(old.as_str(), new, 1));
+        }
+        for snapshot in guest.config.snapshots.values_mut() {
+            for value in snapshot.values_mut() {
+                if Drive::parse(value).volume() == Some(old) {
+                    *value = value.replacen(old.as_str(), new, 1);
+                }
+            }
         }
     }
     if running && let Some(run) = &mut guest.run {

@@ -66,10 +66,13 @@ fn launch(
     let version = qemu_version(world);
     let version = version.rsplit_once('.').map_or(version, |(major, _)| major);
     let machine = format!("pc-i440fx-{version}+pve0");
-    let image = bootable(world, world.guests.find(Kind::Qemu, node, vmid)?);
+    let guest = world.guests.find(Kind::Qemu, node, vmid)?;
+    // Memory that was kept while the first boot was under way goes on booting.
+    let was_up = guest.system.is_some();
+    let image = bootable(world, guest);
     let inside = match image {
         None => Inside::Nothing,
-        Some(_) if resumed || with_memory => Inside::Up,
+        Some(_) if (resumed || with_memory) && was_up => Inside::Up,
         Some(_) => Inside::Booting,
     };
     let agent = image

@@ -25,10 +25,11 @@ fn random_lives_under_faults_and_crashes_end_well() {
     end_well(0..16, simulate);
 }
 
-/// Each of these has once shown something: a snapshot that waited for ever, a guest that was moved while it booted.
+/// Each of these has once shown something: a snapshot that waited for ever, a guest that was moved while it booted, a
+/// first-boot image that was wanted again after it was gone, a VMID that had become a container's.
 #[test]
 fn lives_that_once_ended_badly_end_well() {
-    for seed in [203, 231, 262, 273] {
+    for seed in [170, 203, 231, 262, 273, 306, 330, 354, 660, 688, 1063] {
         end_well(seed..seed + 1, simulate);
     }
 }
