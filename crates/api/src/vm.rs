@@ -64,7 +64,7 @@ pub use machine::{
     ManagementPolicy, Readiness, RestoreFrom, RevertTo, RevertWish, Startup, UpdatePolicy,
     VirtualMachine, VirtualMachineSpec, VirtualMachineStatus,
 };
-pub use migration::{VMMigration, VMMigrationSpec, VMMigrationStatus};
+pub use migration::{MIGRATION_FAILED, VMMigration, VMMigrationSpec, VMMigrationStatus};
 pub use network::{
     Network, NetworkMapping, NetworkStatus, NicModel, Route, StaticIp, default_bridge,
 };

@@ -112,7 +112,7 @@ pub fn client_config(trust: &Trust) -> Result<ClientConfig> {
         Trust::Authority(pem) => {
             let mut roots = RootCertStore::empty();
             for certificate in CertificateDer::pem_slice_iter(pem.as_bytes()) {
-                let certificate = certificate.map_err(|error| fail(format!("CA is not PEM: {error:?}")))?;
+                let certificate = certificate.map_err(|error| fail(format!("the CA is not PEM: {error}")))?;
                 roots.add(certificate).map_err(|error| fail(format!("CA cannot be used: {error}")))?;
             }
             if roots.is_empty() {

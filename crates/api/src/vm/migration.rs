@@ -9,6 +9,9 @@ use super::{
     record::FleetRecord,
 };
 
+/// The reason of a machine's `Ready` condition when it cannot be moved to the node its spec names.
+pub const MIGRATION_FAILED: &str = "MigrationFailed";
+
 /// Moves a machine to another node of its cluster, running or not.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[kube(

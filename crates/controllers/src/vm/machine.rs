@@ -44,6 +44,7 @@ pub(crate) fn recorded_cluster(status: &VirtualMachineStatus) -> Option<ClusterN
 
 /// A machine is looked at again when an object it reads has changed.
 pub(crate) fn wire(watches: &mut Watches, context: &Arc<Context>) {
+    follow::wire(watches, context);
     let again = |context: &Arc<Context>| {
         let context = context.clone();
         move |reads: &dyn Fn(&VirtualMachine) -> bool| {

@@ -123,7 +123,7 @@ impl Pass<'_> {
         Ok(())
     }
 
-    async fn read_pending(&mut self, identity: &Identity, node: &NodeName) -> Flow<()> {
+    pub(super) async fn read_pending(&mut self, identity: &Identity, node: &NodeName) -> Flow<()> {
         match self.handle(node, identity.vmid).pending().await {
             Ok(values) => {
                 let pending: Vec<String> = values

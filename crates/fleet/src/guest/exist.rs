@@ -209,6 +209,11 @@ impl Pass<'_> {
         let digest = self.desired(view, &identity)?.digest();
         let redeclared = self.record.applied != Some(digest);
         let changes = self.changes(view, &identity).await?;
+        let running = matches!(power, PowerFact::Running | PowerFact::Paused);
+        if redeclared && changes.is_none() && running {
+            // It was written by a task, or by a call before a crash: what of it waits for a restart was not read then.
+            self.read_pending(&identity, node).await?;
+        }
         let memory = self.memory(|memory| memory.clone());
         let row = view.guests.get(&identity.vmid);
         let lock = row

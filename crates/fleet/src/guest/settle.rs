@@ -107,8 +107,12 @@ impl Pass<'_> {
                 model.set(&slot, prop.print(&slot));
                 memory.model = Some(std::sync::Arc::new(model));
             }),
-            // The names of new volumes are PVE's to say.
-            StepKind::Configure | StepKind::MoveDisk => self.memory(|memory| memory.model = None),
+            // The names of new volumes are PVE's to say, and of a running guest what waits for a restart.
+            StepKind::Configure => {
+                self.record.applied = None;
+                self.memory(|memory| memory.model = None);
+            }
+            StepKind::MoveDisk => self.memory(|memory| memory.model = None),
             StepKind::Migrate => {
                 let node = self
                     .record

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use fleet::{
     Failure, Outcome, PowerFact, Size,
-    intent::{Loss, Power, Update},
+    intent::{Bios, EfiDisk, Loss, Power, Update},
 };
 use pve::{ConfigChange, GuestConfig, api::guest::ConfigView};
 
@@ -46,6 +46,42 @@ async fn more_cores_stay_pending_until_a_restart_that_the_policy_must_allow() {
     );
     let config = qemu.config(ConfigView::Current).await.unwrap();
     assert_eq!(config.get("cores"), Some("4"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_task_left_pending_is_told_as_well() {
+    let (mut bench, owner, _) = settled().await;
+    let mut intent = machine("web", TEMPLATE);
+    intent.hardware.machine = Some("q35".to_owned());
+    intent.hardware.bios = Some(Bios::Ovmf);
+    // A disk for its variables is made with it, which takes PVE a task.
+    intent.hardware.efi = Some(EfiDisk {
+        storage: None,
+        secure_boot: false,
+    });
+    bench.want(intent);
+    bench.run().await;
+    let progress = bench.progress(&owner);
+    assert_eq!(progress.outcome, Outcome::Settled, "{}", bench.stories());
+    assert_eq!(
+        progress.facts.pending,
+        ["bios", "efidisk0", "machine"],
+        "{}",
+        bench.matters[&owner].story.join("\n")
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_written_before_a_crash_and_waits_for_a_restart_is_told() {
+    let (mut bench, owner, _) = settled().await;
+    let mut intent = machine("web", TEMPLATE);
+    intent.hardware.cpu.cores = Some(4);
+    bench.want(intent);
+    // The configuration is read and written, and nobody lives to read what is pending.
+    bench.crash_after = Some(bench.requests() + 2);
+    bench.run().await;
+    assert!(bench.crash_after.is_none(), "it crashed");
+    assert_eq!(bench.progress(&owner).facts.pending, ["cores"]);
 }
 
 #[tokio::test(start_paused = true)]

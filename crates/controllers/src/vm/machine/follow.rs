@@ -1,19 +1,40 @@
 //! A machine that is pinned to a node and is on another goes there.
 //!
 //! The move is a `VMMigration` like any other, made for the machine and owned by it, so that it can be seen, waited for and
-//! survives a crash. It is cleared away once the machine is where it belongs.
+//! survives a crash. It is cleared away once the machine is where it belongs, or is to go elsewhere.
 
-use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::{
+    hash::{DefaultHasher, Hash as _, Hasher as _},
+    sync::Arc,
+};
 
 use api::vm::{
-    LocalRef, Phase, VMMigration, VMMigrationSpec, VirtualMachine, VirtualMachineStatus, condition,
+    LocalRef, MIGRATION_FAILED, Phase, VMMigration, VMMigrationSpec, VirtualMachine,
+    VirtualMachineStatus, condition,
 };
 use kube::{
     Api, Resource as _, ResourceExt as _,
     api::{DeleteParams, ObjectMeta, PostParams},
+    runtime::reflector::ObjectRef,
 };
 
-use crate::context::{Context, Error, namespace};
+use crate::{
+    context::{Context, Error, namespace},
+    kinds::Watches,
+};
+
+/// A machine whose move has failed is told at once.
+pub(super) fn wire(watches: &mut Watches, context: &Arc<Context>) {
+    let context = context.clone();
+    watches.migrations.subscribe(move |migration| {
+        for owner in migration.owner_references() {
+            if owner.controller == Some(true) && owner.kind == VirtualMachine::kind(&()) {
+                let machine = ObjectRef::new(&owner.name).within(&namespace(migration));
+                context.queues.machines.push(machine);
+            }
+        }
+    });
+}
 
 /// Sees to it that a machine is on the node its spec names. Says whether it is still elsewhere.
 pub(super) async fn follow(
@@ -21,23 +42,16 @@ pub(super) async fn follow(
     machine: &VirtualMachine,
     status: &VirtualMachineStatus,
 ) -> Result<bool, Error> {
-    let (Some(wanted), Some(is)) = (&machine.spec.node, &status.node) else {
+    let api: Api<VMMigration> = context.api_in(&namespace(machine));
+    let way = match (&machine.spec.node, &status.node) {
+        (Some(wanted), Some(is)) if wanted != is => Some((wanted, is)),
+        _ => None,
+    };
+    let name = way.map(|(wanted, is)| name(machine, is, wanted));
+    clear_away(context, machine, &api, name.as_deref()).await?;
+    let (Some((wanted, is)), Some(name)) = (way, name) else {
         return Ok(false);
     };
-    let api: Api<VMMigration> = context.api_in(&namespace(machine));
-    if wanted == is {
-        for done in ours(context, machine) {
-            let phase = done.status.as_ref().and_then(|status| status.phase);
-            if phase == Some(Phase::Succeeded) {
-                match api.delete(&done.name_any(), &DeleteParams::default()).await {
-                    Err(kube::Error::Api(status)) if status.code == 404 => {}
-                    other => drop(other?),
-                }
-            }
-        }
-        return Ok(false);
-    }
-    let name = name(machine, is, wanted);
     let known = ours(context, machine)
         .into_iter()
         .find(|migration| migration.name_any() == name);
@@ -53,6 +67,27 @@ pub(super) async fn follow(
         }
     }
     Ok(true)
+}
+
+/// Removes moves that have come to an end, well or not, and say nothing about where the machine is to go now.
+async fn clear_away(
+    context: &Context,
+    machine: &VirtualMachine,
+    api: &Api<VMMigration>,
+    current: Option<&str>,
+) -> Result<(), Error> {
+    for old in ours(context, machine) {
+        let phase = old.status.as_ref().and_then(|status| status.phase);
+        let ended = matches!(phase, Some(Phase::Succeeded | Phase::Failed));
+        if !ended || Some(old.name_any().as_str()) == current {
+            continue;
+        }
+        match api.delete(&old.name_any(), &DeleteParams::default()).await {
+            Err(kube::Error::Api(status)) if status.code == 404 => {}
+            other => drop(other?),
+        }
+    }
+    Ok(())
 }
 
 /// Why a machine is not Ready although its guest is at rest: it is on another node than its spec says.
@@ -77,7 +112,7 @@ pub(super) fn elsewhere(
     });
     Some(match why {
         Some(why) => (
-            "MigrationFailed",
+            MIGRATION_FAILED,
             format!(
                 "it is on {is} and cannot be moved to {wanted}: {why}; delete VMMigration {name:?} to try again"
             ),
@@ -90,7 +125,7 @@ pub(super) fn elsewhere(
 }
 
 /// The moves that were made for a machine.
-fn ours(context: &Context, machine: &VirtualMachine) -> Vec<std::sync::Arc<VMMigration>> {
+fn ours(context: &Context, machine: &VirtualMachine) -> Vec<Arc<VMMigration>> {
     let (place, uid) = (namespace(machine), machine.uid());
     context.stores.migrations.state_filter(|migration| {
         namespace(migration) == place

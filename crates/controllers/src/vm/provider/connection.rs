@@ -145,7 +145,16 @@ pub(super) async fn settings(context: &Context, provider: &Provider) -> Result<S
             )
         })?)
     } else if let Some(authority) = value("ca.crt", "PVE_CA_BUNDLE") {
-        Trust::Authority(authority.to_owned())
+        let trust = Trust::Authority(authority.to_owned());
+        pve::tls::client_config(&trust).map_err(|error| {
+            Missing::new(
+                "CredentialsInvalid",
+                format!(
+                    "ca.crt in the Secret, or PVE_CA_BUNDLE, must be certificates as PEM text: {error}"
+                ),
+            )
+        })?;
+        trust
     } else {
         Trust::System
     };
