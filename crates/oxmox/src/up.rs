@@ -16,6 +16,7 @@ use clap::Args;
 use kube::Client;
 use tokio_util::sync::CancellationToken;
 
+use self::progress::Ending;
 use crate::console::Consoles;
 use crate::output;
 use crate::signals::interrupted;
@@ -163,10 +164,13 @@ impl Up {
         tokio::pin!(interrupted);
         if self.demo || self.until_ready {
             tokio::select! {
-                ready = progress::until_ready(client) => {
-                    let ready = ready?;
-                    if self.until_ready || !ready {
-                        return Ok(if ready { ExitCode::SUCCESS } else { ExitCode::FAILURE });
+                ending = progress::follow(client, self.until_ready) => {
+                    let ending = ending?;
+                    if self.until_ready {
+                        return Ok(match ending {
+                            Ending::Ready => ExitCode::SUCCESS,
+                            Ending::Failed => ExitCode::FAILURE,
+                        });
                     }
                 }
                 () = &mut interrupted => return Ok(ExitCode::SUCCESS),

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
-use api::vm::{Phase, VirtualMachine, condition};
+use api::vm::{MIGRATION_FAILED, Phase, VirtualMachine, condition};
 use clap::Args;
 use kube::{
     Api, Client, ResourceExt,
@@ -19,12 +19,37 @@ use crate::output;
 pub(super) struct Act {
     /// Its name.
     pub(super) name: String,
+    #[command(flatten)]
+    stay: Stay,
+}
+
+/// Whether to wait for the change.
+#[derive(Args, Clone, Copy)]
+pub(super) struct Stay {
     /// Stay until it has happened.
     #[arg(long)]
-    wait: bool,
+    pub(super) wait: bool,
     /// How many seconds to stay at most.
     #[arg(long, default_value_t = 300, value_name = "SECONDS", requires = "wait")]
     timeout: u64,
+}
+
+impl Stay {
+    /// What is waited for, unless it takes too long.
+    pub(super) async fn for_it<T>(
+        self,
+        seen: impl Future<Output = Result<T, kube::runtime::wait::Error>>,
+    ) -> Result<Option<T>> {
+        match tokio::time::timeout(Duration::from_secs(self.timeout), seen).await {
+            Ok(seen) => Ok(Some(seen.context("it cannot be watched")?)),
+            Err(_) => Ok(None),
+        }
+    }
+
+    /// That it took too long, and why as far as is known.
+    pub(super) fn too_long(self, name: &str, done: &str, why: &str) -> anyhow::Error {
+        anyhow::anyhow!("{name} is not {done} after {} s: {why}", self.timeout)
+    }
 }
 
 /// A namespace of a cluster.
@@ -83,7 +108,7 @@ impl There {
             .patch(name, &PatchParams::default(), &Patch::Merge(&patch))
             .await
             .with_context(|| format!("the API server refused the change of {name}"))?;
-        if !act.wait {
+        if !act.stay.wait {
             output::say(format_args!(
                 "{name} is being {done}; `oxmox vm describe {name}` shows how far it is"
             ));
@@ -96,8 +121,7 @@ impl There {
             })
         };
         let seen = Box::pin(await_condition(self.machines(), name, rests));
-        let seen = self.in_time(act, seen).await?;
-        match seen {
+        match self.in_time(act, done, seen).await? {
             Some(machine) if is_ready(&machine, generation) => {
                 output::say(format_args!("{name} is {done}"));
                 Ok(())
@@ -115,13 +139,13 @@ impl There {
             .delete(name, &DeleteParams::default())
             .await
             .with_context(|| format!("the API server refused to delete {name}"))?;
-        if !act.wait {
+        if !act.stay.wait {
             output::say(format_args!("{name} is being deleted"));
             return Ok(());
         }
         let gone = |found: Option<&VirtualMachine>| found.is_none();
         let seen = Box::pin(await_condition(self.machines(), name, gone));
-        self.in_time(act, seen).await?;
+        self.in_time(act, "gone", seen).await?;
         output::say(format_args!("{name} is gone"));
         Ok(())
     }
@@ -129,19 +153,14 @@ impl There {
     async fn in_time<T>(
         &self,
         act: &Act,
+        done: &str,
         seen: impl Future<Output = Result<T, kube::runtime::wait::Error>>,
     ) -> Result<T> {
-        let limit = Duration::from_secs(act.timeout);
-        if let Ok(seen) = tokio::time::timeout(limit, seen).await {
-            return seen.context("the machine cannot be watched");
+        if let Some(seen) = act.stay.for_it(seen).await? {
+            return Ok(seen);
         }
         let machine = self.machine(&act.name).await?;
-        bail!(
-            "{} is not there after {} s: {}",
-            act.name,
-            act.timeout,
-            message(&machine)
-        )
+        Err(act.stay.too_long(&act.name, done, &message(&machine)))
     }
 }
 
@@ -149,9 +168,14 @@ fn is_ready(machine: &VirtualMachine, generation: Option<i64>) -> bool {
     speaks_of(machine, generation) && ready(machine).is_some_and(|ready| ready.0)
 }
 
+/// Whether nothing will come of it, as the machine is declared.
 fn has_failed(machine: &VirtualMachine, generation: Option<i64>) -> bool {
-    let status = machine.status.as_ref();
-    speaks_of(machine, generation) && status.and_then(|status| status.phase) == Some(Phase::Failed)
+    let Some(status) = &machine.status else {
+        return false;
+    };
+    let ready = condition(&status.conditions, "Ready");
+    let immovable = ready.is_some_and(|ready| ready.reason == MIGRATION_FAILED);
+    speaks_of(machine, generation) && (status.phase == Some(Phase::Failed) || immovable)
 }
 
 fn speaks_of(machine: &VirtualMachine, generation: Option<i64>) -> bool {

@@ -2,15 +2,20 @@
 
 use std::process::ExitCode;
 
-use anyhow::{Context as _, Result};
-use api::vm::{LocalRef, VMSnapshot, VMSnapshotSpec};
+use anyhow::{Context as _, Result, bail};
+use api::vm::{LocalRef, Phase, VMSnapshot, VMSnapshotSpec, condition};
 use clap::{Args, Parser};
 use kube::{
     Api,
     api::{ObjectMeta, PostParams},
+    runtime::wait::await_condition,
 };
 
-use super::{Command, Machines, act::There, place::Place};
+use super::{
+    Command, Machines,
+    act::{Stay, There},
+    place::Place,
+};
 use crate::output;
 
 #[derive(Args)]
@@ -24,6 +29,8 @@ pub(super) struct Options {
     /// Keep the running memory too.
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "false", action = clap::ArgAction::Set)]
     include_memory: bool,
+    #[command(flatten)]
+    stay: Stay,
 }
 
 /// The kubectl plugin: installed as `kubectl-create-vmsnapshot` it makes `kubectl create vmsnapshot` work.
@@ -59,6 +66,8 @@ impl SnapshotPlugin {
 }
 
 pub(super) async fn take(there: &There, name: String, options: Options) -> Result<()> {
+    // A snapshot of nothing would wait for ever.
+    there.machine(&options.vm).await?;
     let api: Api<VMSnapshot> = Api::namespaced(there.client.clone(), &there.namespace);
     let snapshot = VMSnapshot {
         metadata: ObjectMeta {
@@ -76,5 +85,35 @@ pub(super) async fn take(there: &There, name: String, options: Options) -> Resul
     api.create(&PostParams::default(), &snapshot)
         .await
         .with_context(|| format!("the API server refused the snapshot {name}"))?;
-    output::data(&format!("vmsnapshot.infra.virtrigaud.io/{name} created\n"))
+    if !options.stay.wait {
+        return output::data(&format!("vmsnapshot.infra.virtrigaud.io/{name} created\n"));
+    }
+    let ended = |found: Option<&VMSnapshot>| found.is_none_or(|found| phase(found).is_some());
+    let seen = Box::pin(await_condition(api.clone(), &name, ended));
+    let Some(seen) = options.stay.for_it(seen).await? else {
+        let why = message(&api.get(&name).await?);
+        return Err(options.stay.too_long(&name, "taken", &why));
+    };
+    match seen {
+        Some(snapshot) if phase(&snapshot) == Some(Phase::Succeeded) => {
+            output::data(&format!("vmsnapshot.infra.virtrigaud.io/{name} taken\n"))
+        }
+        Some(snapshot) => bail!("{name} cannot be taken: {}", message(&snapshot)),
+        None => bail!("{name} was deleted meanwhile"),
+    }
+}
+
+/// How it ended, if it has.
+fn phase(snapshot: &VMSnapshot) -> Option<Phase> {
+    let phase = snapshot.status.as_ref()?.phase?;
+    matches!(phase, Phase::Succeeded | Phase::Failed).then_some(phase)
+}
+
+fn message(snapshot: &VMSnapshot) -> String {
+    let status = snapshot.status.as_ref();
+    let ready = status.and_then(|status| condition(&status.conditions, "Ready"));
+    ready.map_or_else(
+        || "nothing is known yet".to_owned(),
+        |ready| ready.message.clone(),
+    )
 }

@@ -10,54 +10,92 @@ use comfy_table::Table;
 use futures::TryStreamExt as _;
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 use kube::runtime::{WatchStreamExt as _, watcher};
-use kube::{Api, Client, ResourceExt as _};
+use kube::{Api, Client, ResourceExt as _, api::ListParams};
 use tokio::time::Instant;
 
 use crate::output;
 
-/// Follows all machines until each is ready, or one can never be. Says which.
-pub(super) async fn until_ready(client: &Client) -> Result<bool> {
+/// How it went with the machines that were followed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Ending {
+    /// Every one is ready.
+    Ready,
+    /// At least one can never be, as it is declared.
+    Failed,
+}
+
+/// Follows the machines there are until each is ready or can never be. Others that come meanwhile are shown and not waited for:
+/// somebody trying things out keeps nobody waiting. With `hasty` the first that can never be ready ends it.
+pub(super) async fn follow(client: &Client, hasty: bool) -> Result<Ending> {
     let started = Instant::now();
     let machines: Api<VirtualMachine> = Api::all(client.clone());
-    let expected = machines
-        .list(&kube::api::ListParams::default())
-        .await?
-        .items
-        .len();
-    let mut known: BTreeMap<String, VirtualMachine> = BTreeMap::new();
+    let there = machines.list(&ListParams::default()).await?.items;
+    let mut awaited: BTreeMap<Key, VirtualMachine> = there
+        .into_iter()
+        .map(|machine| (key(&machine), machine))
+        .collect();
     let mut view = View::new();
-    let mut changes = std::pin::pin!(
-        watcher::watcher(machines, watcher::Config::default())
-            .default_backoff()
-            .applied_objects()
-    );
-    while let Some(machine) = changes.try_next().await? {
-        view.show(&machine, started.elapsed());
-        known.insert(machine.name_any(), machine);
-        if let Some(failed) = known
-            .values()
-            .find(|machine| phase(machine) == Phase::Failed)
-        {
-            view.done();
-            output::say(format_args!(
-                "{} cannot come up: {}",
-                failed.name_any(),
-                message(failed)
-            ));
-            return Ok(false);
+    let mut changes =
+        std::pin::pin!(watcher::watcher(machines, watcher::Config::default()).default_backoff());
+    while !awaited.values().all(has_ended) {
+        let Some(change) = changes.try_next().await? else {
+            break;
+        };
+        match change {
+            watcher::Event::Apply(machine) | watcher::Event::InitApply(machine) => {
+                view.show(&machine, started.elapsed());
+                if let Some(known) = awaited.get_mut(&key(&machine)) {
+                    *known = machine;
+                }
+            }
+            watcher::Event::Delete(machine) => {
+                view.forget(&machine);
+                awaited.remove(&key(&machine));
+            }
+            watcher::Event::Init | watcher::Event::InitDone => {}
         }
-        if known.len() >= expected && known.values().all(is_ready) {
+        if hasty && awaited.values().any(has_failed) {
             break;
         }
     }
     view.done();
+    let ready = awaited.values().filter(|machine| is_ready(machine)).count();
+    let all = ready == awaited.len();
+    let of = if all {
+        String::new()
+    } else {
+        format!(" of {}", awaited.len())
+    };
     output::say(format_args!(
-        "\n{} machines ready after {:.1} s\n",
-        known.len(),
+        "\n{ready}{of} machines ready after {:.1} s\n",
         started.elapsed().as_secs_f64()
     ));
-    output::data(&format!("{}\n", table(known.values())))?;
-    Ok(true)
+    for failed in awaited.values().filter(|machine| has_failed(machine)) {
+        output::say(format_args!(
+            "{} cannot come up as declared: {}\n",
+            failed.name_any(),
+            message(failed)
+        ));
+    }
+    output::data(&format!("{}\n", table(awaited.values())))?;
+    Ok(if all { Ending::Ready } else { Ending::Failed })
+}
+
+/// Namespace and name.
+type Key = (Option<String>, String);
+
+fn key(machine: &VirtualMachine) -> Key {
+    (machine.namespace(), machine.name_any())
+}
+
+/// Whether there is nothing to wait for any more.
+fn has_ended(machine: &VirtualMachine) -> bool {
+    is_ready(machine) || has_failed(machine)
+}
+
+fn has_failed(machine: &VirtualMachine) -> bool {
+    let status = machine.status.as_ref();
+    status.and_then(|status| status.phase) == Some(Phase::Failed)
 }
 
 fn is_ready(machine: &VirtualMachine) -> bool {
@@ -65,14 +103,6 @@ fn is_ready(machine: &VirtualMachine) -> bool {
     status
         .and_then(|status| condition(&status.conditions, "Ready"))
         .is_some_and(|ready| ready.status == "True")
-}
-
-fn phase(machine: &VirtualMachine) -> Phase {
-    machine
-        .status
-        .as_ref()
-        .and_then(|status| status.phase)
-        .unwrap_or_default()
 }
 
 /// What is being done to a machine, or what it waits for.
@@ -160,6 +190,20 @@ impl View {
                     ));
                     said.insert(name, text);
                 }
+            }
+        }
+    }
+
+    fn forget(&mut self, machine: &VirtualMachine) {
+        let name = machine.name_any();
+        match self {
+            Self::Live { all, lines } => {
+                if let Some(line) = lines.remove(&name) {
+                    all.remove(&line);
+                }
+            }
+            Self::Plain { said } => {
+                said.remove(&name);
             }
         }
     }

@@ -143,6 +143,20 @@ async fn every_command_does_what_it_says_and_says_what_to_do_when_it_cannot() {
         "{after}"
     );
 
+    let immovable = ["move", "web-2", "--to", "pve9", "--wait"];
+    demo.fails(&immovable, "the cluster has no node 'pve9'")
+        .await;
+
+    let taken = demo
+        .succeeds(&["snapshot", "first", "--vm", "web-2", "--wait"])
+        .await;
+    assert!(taken.contains("/first taken"), "{taken}");
+    demo.fails(
+        &["snapshot", "second", "--vm", "web-9"],
+        "there is no machine \"web-9\"",
+    )
+    .await;
+
     demo.succeeds(&["delete", "web-2", "--wait"]).await;
     let left = demo.succeeds(&["list"]).await;
     assert!(!left.contains("web-2") && left.contains("db-1"), "{left}");

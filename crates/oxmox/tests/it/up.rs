@@ -30,6 +30,45 @@ async fn the_demo_brings_its_machines_up_ends_well_and_finds_them_again() {
 }
 
 #[tokio::test]
+async fn a_machine_that_can_never_be_ends_no_demo() {
+    let Some(assets) = assets_or_skip("up", &["kubectl"]) else {
+        return;
+    };
+    let data = tempfile::tempdir().unwrap();
+    let directory = data.path().to_str().unwrap();
+    let args = ["up", "--demo", "--data-dir", directory];
+    let mut demo = Running::start(&args, &[]);
+    demo.says("Proxmox VE").await;
+    let kubectl = Kubectl::new(&assets, &data.path().join("kubeconfig")).unwrap();
+    let wrong = "
+apiVersion: infra.virtrigaud.io/v1beta1
+kind: VirtualMachine
+metadata: { name: wrong }
+spec:
+  providerRef: { name: demo }
+  classRef: { name: small }
+  imageRef: { name: ubuntu-24 }
+  networks: [{ name: nowhere }]
+";
+    let apply = ["apply", "-f", "-"];
+    kubectl.run(&apply, wrong).await.unwrap().success();
+    demo.says("Try next").await;
+    let failed = ["wait", "--for=jsonpath={.status.phase}=Failed", "vm/wrong"];
+    kubectl.run(&failed, "").await.unwrap().success();
+    demo.signal("INT").await;
+    assert!(demo.end().await.success(), "{}", demo.said());
+
+    // It is in the store now, and still ends nothing; who waits for all machines is told.
+    let mut again = Running::start(&args, &[]);
+    again.says("wrong cannot come up as declared").await;
+    again.says("Try next").await;
+    again.signal("INT").await;
+    assert!(again.end().await.success(), "{}", again.said());
+    let mut script = Running::start(&[&args[..], &["--until-ready"]].concat(), &[]);
+    assert_eq!(script.end().await.code(), Some(1), "{}", script.said());
+}
+
+#[tokio::test]
 async fn a_real_pve_is_looked_after_across_restarts() {
     let Some(assets) = assets_or_skip("up", &["kubectl"]) else {
         return;
