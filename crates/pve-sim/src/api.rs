@@ -2,6 +2,7 @@
 
 mod access;
 mod backup;
+mod ceph;
 mod cluster;
 mod firewall;
 mod ha;
@@ -12,6 +13,7 @@ mod pools;
 mod replication;
 mod sdn;
 mod task;
+mod unused;
 mod version;
 
 use serde_json::{Value, json};
@@ -26,6 +28,7 @@ pub(crate) fn routes(release: Release) -> Vec<Route> {
     let mut routes = Vec::new();
     routes.extend(version::routes());
     routes.extend(access::routes(release));
+    routes.extend(ceph::routes(release));
     routes.extend(cluster::routes(release));
     routes.extend(backup::routes(release));
     routes.extend(task::routes(release));
@@ -37,6 +40,7 @@ pub(crate) fn routes(release: Release) -> Vec<Route> {
     routes.extend(mapping::routes());
     routes.extend(metrics::routes(release));
     routes.extend(replication::routes());
+    routes.extend(unused::routes(release));
     routes.extend(guest::routes(release));
     routes.extend(storage::routes(release));
     routes
