@@ -22,6 +22,8 @@ pub(crate) enum Perm {
     And(Vec<Perm>),
     /// One part is enough.
     Or(Vec<Perm>),
+    /// The parameter was given.
+    Given(&'static str),
     /// The parameter names the caller's own user.
     SelfParam(&'static str),
     /// A rule of its own.
@@ -52,8 +54,8 @@ impl Perm {
         }
         match self {
             Self::Root => Err(Failure::denied("user != root@pam")),
-            Self::All(path, privileges) => access.need(caller, &fill(path, params)?, privileges),
-            Self::Any(path, privileges) => any_of(access, caller, &fill(path, params)?, privileges),
+            Self::All(path, privileges) => access.need(caller, &fill(path, params), privileges),
+            Self::Any(path, privileges) => any_of(access, caller, &fill(path, params), privileges),
             Self::And(parts) => parts
                 .iter()
                 .try_for_each(|it| it.check(world, caller, params)),
@@ -68,6 +70,8 @@ impl Perm {
                 }
             }
             Self::World | Self::User => Ok(()),
+            Self::Given(name) if params.has(name) => Ok(()),
+            Self::Given(_) => Err(Failure::denied_all()),
             Self::SelfParam(name) => {
                 if params.get(name) == Some(caller.user()) {
                     Ok(())
@@ -96,7 +100,8 @@ fn any_of(
     }
 }
 
-fn fill(path: &str, params: &Params) -> Result<String, Failure> {
+/// The path with its parameters; one that was not given leaves a dash.
+fn fill(path: &str, params: &Params) -> String {
     let mut filled = String::with_capacity(path.len());
     let mut rest = path;
     while let Some((before, after)) = rest.split_once('{') {
@@ -104,13 +109,10 @@ fn fill(path: &str, params: &Params) -> Result<String, Failure> {
             break;
         };
         filled.push_str(before);
-        match params.get(name) {
-            Some(value) => filled.push_str(value),
-            // PVE leaves a hole that matches nothing; the parameter error comes first for root.
-            None => return Err(Failure::denied_all()),
-        }
+        let value = params.get(name).filter(|value| !matches!(*value, "" | "0"));
+        filled.push_str(value.unwrap_or("-"));
         rest = after;
     }
     filled.push_str(rest);
-    Ok(filled)
+    filled
 }

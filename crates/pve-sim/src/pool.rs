@@ -38,4 +38,12 @@ impl Access {
         self.leave_pool(vmid);
         self.acl.remove(&format!("/vms/{vmid}"));
     }
+
+    /// Forgets a storage that is no longer configured: its rights and its pools.
+    pub(crate) fn forget_storage(&mut self, id: &str) {
+        for pool in self.pools.values_mut() {
+            pool.storages.remove(id);
+        }
+        self.acl.remove(&format!("/storage/{id}"));
+    }
 }

@@ -55,31 +55,50 @@ pub(super) fn routes(release: Release) -> Vec<Route> {
     routes
 }
 
-/// Whether `caller` may manage the user named by the parameter `userid`: with the privilege on
-/// one of the groups the user is in, or on all groups.
+/// What is about to happen to the user of the parameter `userid`.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Act {
+    /// It is shown, or something of its own changes.
+    See,
+    /// It is made, in the groups of the parameter `groups`.
+    Create,
+    /// It changes, perhaps into those groups.
+    Update,
+}
+
+/// Whether `caller` may do so: with one of the privileges on all groups, or on every group the
+/// user is put into and on one it is in.
 fn user_group(
     world: &World,
     caller: &Caller,
     params: &Params,
     any: &[&str],
+    act: Act,
 ) -> Result<(), Failure> {
+    let id = params.text("userid");
+    let user = world.access.users.get(id);
+    if act != Act::Create && user.is_none() {
+        return Err(users::no_user(id));
+    }
     let may = |path: &str| any.iter().any(|name| world.access.may(caller, path, name));
-    let groups = world
-        .access
-        .users
-        .get(params.text("userid"))
-        .map(|user| user.groups.clone());
-    let on_group = groups
-        .unwrap_or_default()
-        .iter()
-        .any(|group| may(&format!("/access/groups/{group}")));
-    if may("/access/groups") || on_group {
+    if may("/access/groups") {
+        return Ok(());
+    }
+    let on = |group: &str| may(&format!("/access/groups/{group}"));
+    let denied = |path: &str| Err(Failure::denied(format!("{path}, {}", any.join("|"))));
+    if act != Act::See {
+        let into = params.list("groups");
+        if into.is_empty() {
+            return denied("/access/groups");
+        }
+        if let Some(group) = into.iter().find(|group| !on(group)) {
+            return denied(&format!("/access/groups/{group}"));
+        }
+    }
+    if act == Act::Create || user.is_some_and(|user| user.groups.iter().any(|group| on(group))) {
         Ok(())
     } else {
-        Err(Failure::denied(format!(
-            "/access/groups, {}",
-            any.join("|")
-        )))
+        Err(Failure::denied_all())
     }
 }
 
@@ -97,14 +116,24 @@ fn user_realm(world: &World, caller: &Caller, params: &Params) -> Result<(), Fai
 }
 
 fn modify_user(world: &World, caller: &Caller, params: &Params) -> Result<(), Failure> {
-    user_group(world, caller, params, &["User.Modify"])
+    user_group(world, caller, params, &["User.Modify"], Act::See)
+}
+
+fn update_user(world: &World, caller: &Caller, params: &Params) -> Result<(), Failure> {
+    user_group(world, caller, params, &["User.Modify"], Act::Update)
 }
 
 fn audit_user(world: &World, caller: &Caller, params: &Params) -> Result<(), Failure> {
-    user_group(world, caller, params, &["User.Modify", "Sys.Audit"])
+    let any = &["User.Modify", "Sys.Audit"];
+    user_group(world, caller, params, any, Act::See)
 }
 
-fn allocate_user(world: &World, caller: &Caller, params: &Params) -> Result<(), Failure> {
+fn create_user(world: &World, caller: &Caller, params: &Params) -> Result<(), Failure> {
     user_realm(world, caller, params)?;
-    user_group(world, caller, params, &["User.Modify"])
+    user_group(world, caller, params, &["User.Modify"], Act::Create)
+}
+
+fn remove_user(world: &World, caller: &Caller, params: &Params) -> Result<(), Failure> {
+    user_realm(world, caller, params)?;
+    modify_user(world, caller, params)
 }

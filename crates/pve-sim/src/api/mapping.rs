@@ -84,7 +84,11 @@ pub(super) fn routes() -> Vec<Route> {
                 .perm(of_kind())
                 .params(options(list))
                 .params(new),
-            get(one, on_read).perm(Perm::User),
+            get(one, on_read).perm(Perm::Or(vec![
+                all(acl, &["Mapping.Use"]),
+                modify(),
+                all(acl, &["Mapping.Audit"]),
+            ])),
             put(one, on_update)
                 .perm(modify())
                 .params(options(list))

@@ -67,7 +67,7 @@ fn clone_perm() -> Perm {
         all(ON_GUEST, &["VM.Clone"]),
         Perm::Or(vec![
             all("/vms/{newid}", ALLOCATE),
-            all("/pool/{pool}", ALLOCATE),
+            Perm::And(vec![Perm::Given("pool"), all("/pool/{pool}", ALLOCATE)]),
         ]),
     ])
 }

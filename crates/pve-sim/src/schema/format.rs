@@ -283,6 +283,11 @@ fn realm_ok(value: &str) -> bool {
 }
 
 fn user(value: &str) -> Result<(), String> {
+    let len = value.len();
+    require(len >= 3, || format!("user name '{value}' is too short"))?;
+    require(len <= 64, || {
+        format!("user name '{value}' is too long ({len} > 64)")
+    })?;
     require(is_user(value), || {
         format!("value '{value}' does not look like a valid user name")
     })

@@ -4,7 +4,7 @@ use rand::RngExt as _;
 use serde_json::{Map, Value, json};
 
 use super::users::{no_user, user, user_param};
-use super::{audit_user, modify_user, user_group};
+use super::{audit_user, modify_user};
 use crate::access::tfa::{Factor, Factors, Keys, Kind, RECOVERY_KEYS, Totp};
 use crate::call::{Call, Reply};
 use crate::failure::Failure;
@@ -115,7 +115,7 @@ fn list(call: &mut Call<'_>) -> Result<Reply, Failure> {
     for (id, user) in &world.access.users {
         let mut params = Params::new();
         params.set("userid", id);
-        let all = user_group(world, call.caller, &params, &["User.Modify", "Sys.Audit"]);
+        let all = audit_user(world, call.caller, &params);
         if user.tfa.entries.is_empty() || id != call.caller.user() && all.is_err() {
             continue;
         }

@@ -22,10 +22,11 @@ pub(super) fn routes() -> Vec<Route> {
                 text("password"),
                 text("realm").format(format::REALM).max_len(32).optional(),
                 text("otp").optional(),
-                text("path").max_len(64).optional(),
+                text("path").max_len(64).requires("privs").optional(),
                 text("privs")
                     .format(format::PRIVILEGE_LIST)
                     .max_len(64)
+                    .requires("path")
                     .optional(),
                 text("tfa-challenge").optional(),
                 flag("new-format"),

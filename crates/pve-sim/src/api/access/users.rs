@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde_json::{Map, Value, json};
 
-use super::{allocate_user, audit_user, modify_user};
+use super::{audit_user, create_user, remove_user, update_user};
 use crate::access::{Subject, User};
 use crate::call::{Call, Reply};
 use crate::failure::Failure;
@@ -22,7 +22,7 @@ pub(super) fn routes() -> Vec<Route> {
             .protected()
             .params([flag("enabled"), flag("full")]),
         post("/access/users", create)
-            .perm(Perm::Rule(allocate_user))
+            .perm(Perm::Rule(create_user))
             .params(options())
             .params([
                 user_param(),
@@ -32,16 +32,16 @@ pub(super) fn routes() -> Vec<Route> {
             .perm(Perm::Rule(audit_user))
             .params([user_param()]),
         put("/access/users/{userid}", update)
-            .perm(Perm::Rule(modify_user))
+            .perm(Perm::Rule(update_user))
             .params(options())
             .params([user_param(), flag("append").requires("groups")]),
         delete("/access/users/{userid}", remove)
-            .perm(Perm::Rule(allocate_user))
+            .perm(Perm::Rule(remove_user))
             .params([user_param()]),
         put("/access/password", password)
             .perm(Perm::Or(vec![
                 Perm::SelfParam("userid"),
-                Perm::Rule(allocate_user),
+                Perm::Rule(remove_user),
             ]))
             .no_token()
             .params([
@@ -190,8 +190,9 @@ fn create(call: &mut Call<'_>) -> Result<Reply, Failure> {
         return Err(failed(format!("user '{id}' already exists")));
     }
     let realm = id.rsplit_once('@').map_or("", |(_, realm)| realm);
-    if !call.world.access.domains.contains_key(realm) {
-        return Err(failed(format!("no such domain '{realm}'")));
+    // A realm is only asked for when it has to keep a password.
+    if call.params.has("password") && !call.world.access.domains.contains_key(realm) {
+        return Err(failed(format!("auth domain '{realm}' does not exist")));
     }
     let mut user = User {
         enable: true,

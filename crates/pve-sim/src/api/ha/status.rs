@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::call::{Call, Reply};
 use crate::failure::Failure;
-use crate::permission::all;
+use crate::permission::{Perm, all};
 use crate::route::{Route, get};
 
 pub(super) fn routes() -> Vec<Route> {
@@ -13,7 +13,7 @@ pub(super) fn routes() -> Vec<Route> {
         get("/cluster/ha/status", |_| {
             Ok(json!([{ "name": "current" }, { "name": "manager_status" }]).into())
         })
-        .perm(audit()),
+        .perm(Perm::User),
         get("/cluster/ha/status/current", current).perm(audit()),
         get("/cluster/ha/status/manager_status", manager).perm(audit()),
     ]
