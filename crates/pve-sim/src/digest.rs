@@ -26,8 +26,13 @@ pub(crate) fn of<T: Serialize>(section: &T) -> String {
 
 /// Fails if the caller has seen another configuration.
 pub(crate) fn check<T: Serialize>(seen: Option<&str>, section: &T) -> Result<(), Failure> {
+    unchanged(seen, &of(section))
+}
+
+/// Fails if the caller has seen another digest than the one of now.
+pub(crate) fn unchanged(seen: Option<&str>, now: &str) -> Result<(), Failure> {
     match seen {
-        Some(seen) if !seen.is_empty() && seen != of(section) => Err(Failure::die(
+        Some(seen) if !seen.is_empty() && seen != now => Err(Failure::die(
             "detected modified configuration - file changed by other user? Try again.",
         )),
         _ => Ok(()),

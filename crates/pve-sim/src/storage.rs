@@ -12,6 +12,7 @@ pub(crate) mod config;
 pub(crate) mod content;
 pub(crate) mod kind;
 pub(crate) mod name;
+mod options;
 pub(crate) mod ova;
 pub(crate) mod prune;
 mod routes;

@@ -3,10 +3,10 @@
 use std::fmt::Write as _;
 
 use serde_json::{Map, Value, json};
-use sha1::{Digest, Sha1};
 
-use super::{Definition, Kind, Storage, Storages};
+use super::{Definition, Kind, Storage, Storages, options};
 use crate::call::{Call, Reply};
+use crate::digest;
 use crate::failure::Failure;
 use crate::params::{Params, split_list};
 
@@ -14,7 +14,7 @@ use crate::params::{Params, split_list};
 const DEFAULT_CAPACITY: u64 = 100 << 30;
 
 /// The digest of `storage.cfg`.
-fn digest(storages: &Storages) -> String {
+fn digest_of(storages: &Storages) -> String {
     let mut text = String::new();
     for storage in storages.iter() {
         let _ = writeln!(text, "{}: {}", storage.def.kind.name(), storage.def.id);
@@ -25,12 +25,7 @@ fn digest(storages: &Storages) -> String {
         }
         let _ = writeln!(text, "\t{:?} {:?}", storage.def.nodes, storage.def.disabled);
     }
-    Sha1::digest(text.as_bytes())
-        .iter()
-        .fold(String::new(), |mut out, byte| {
-            let _ = write!(out, "{byte:02x}");
-            out
-        })
+    digest::sha1(text.as_bytes())
 }
 
 fn row(storage: &Storage, digest: &str) -> Value {
@@ -84,7 +79,7 @@ pub(crate) fn visible(call: &Call<'_>, id: &str) -> bool {
 /// `GET /storage`
 pub(crate) fn list(call: &mut Call<'_>) -> Result<Reply, Failure> {
     let wanted = call.params.get("type");
-    let digest = digest(&call.world.storages);
+    let digest = digest_of(&call.world.storages);
     let rows: Vec<Value> = call
         .world
         .storages
@@ -99,7 +94,15 @@ pub(crate) fn list(call: &mut Call<'_>) -> Result<Reply, Failure> {
 /// `GET /storage/{storage}`
 pub(crate) fn show(call: &mut Call<'_>) -> Result<Reply, Failure> {
     let storage = call.world.storages.get(call.params.text("storage"))?;
-    Ok(Reply::Data(row(storage, &digest(&call.world.storages))))
+    Ok(Reply::Data(row(storage, &digest_of(&call.world.storages))))
+}
+
+/// The options of a storage among the parameters of a call.
+fn given(params: &Params) -> Vec<&str> {
+    let names = params.iter().map(|(name, _)| name);
+    names
+        .filter(|name| !["storage", "type", "digest", "delete"].contains(name))
+        .collect()
 }
 
 /// `POST /storage`
@@ -107,50 +110,31 @@ pub(crate) fn create(call: &mut Call<'_>) -> Result<Reply, Failure> {
     let params = call.params.clone();
     let id = params.text("storage").to_owned();
     let name = params.text("type").to_owned();
-    if call.world.storages.get(&id).is_ok() {
-        return Err(Failure::die(format!(
-            "create storage failed: storage ID '{id}' already defined"
-        )));
-    }
     let kind = Kind::parse(&name).ok_or_else(|| {
         Failure::die(format!(
             "create storage failed: storage type '{name}' is not simulated (dir, nfs, cifs, lvm, lvmthin, zfspool and rbd are)"
         ))
     })?;
-    for required in required(kind) {
-        if !params.has(required) {
-            return Err(Failure::param(
-                *required,
-                "property is missing and it is not optional",
-            ));
-        }
-    }
     // A directory shares the disk of the node it is on.
     let capacity = match (kind, call.world.storages.get("local")) {
         (Kind::Dir, Ok(local)) => local.def.capacity,
         _ => DEFAULT_CAPACITY,
     };
-    let default: &[&str] = if kind == Kind::ZfsPool {
+    let default: &[&str] = if matches!(kind, Kind::ZfsPool | Kind::LvmThin) {
         &["images", "rootdir"]
     } else {
         &["images"]
     };
     let mut def = Definition::new(&id, kind, default, capacity);
     apply(&mut def, &params)?;
+    options::check_new(kind, &given(&params), call.world.release)?;
+    if call.world.storages.get(&id).is_ok() {
+        return Err(Failure::die(format!(
+            "create storage failed: storage ID '{id}' already defined"
+        )));
+    }
     call.world.storages.insert(Storage::new(def));
     Ok(Reply::Data(json!({ "storage": id, "type": name })))
-}
-
-fn required(kind: Kind) -> &'static [&'static str] {
-    match kind {
-        Kind::Dir => &["path"],
-        Kind::Nfs => &["server", "export"],
-        Kind::Cifs => &["server", "share"],
-        Kind::Lvm => &["vgname"],
-        Kind::LvmThin => &["vgname", "thinpool"],
-        Kind::ZfsPool => &["pool"],
-        Kind::Rbd => &[],
-    }
 }
 
 fn apply(def: &mut Definition, params: &Params) -> Result<(), Failure> {
@@ -158,14 +142,17 @@ fn apply(def: &mut Definition, params: &Params) -> Result<(), Failure> {
         match name {
             "storage" | "type" | "digest" | "delete" => {}
             "content" => {
+                // What a type cannot hold is left out with a warning.
                 let known = def.kind.contents();
-                let list = split_list(value);
-                if let Some(bad) = list.iter().find(|content| !known.contains(content)) {
-                    return Err(Failure::die(format!(
-                        "create storage failed: storage does not support content type '{bad}'"
-                    )));
+                let list = split_list(value).into_iter();
+                def.content = list
+                    .filter(|content| known.contains(content))
+                    .map(str::to_owned)
+                    .collect();
+                if def.content.len() > 1 && def.content.contains("none") {
+                    let text = "unable to combine 'none' with other content types";
+                    return Err(Failure::die(text));
                 }
-                def.content = list.into_iter().map(str::to_owned).collect();
             }
             "nodes" => {
                 def.nodes = split_list(value).into_iter().map(str::to_owned).collect();
@@ -182,19 +169,21 @@ fn apply(def: &mut Definition, params: &Params) -> Result<(), Failure> {
 
 /// `PUT /storage/{storage}`
 pub(crate) fn update(call: &mut Call<'_>) -> Result<Reply, Failure> {
-    let params = call.params.clone();
-    let id = params.text("storage").to_owned();
-    let seen = params
-        .get("digest")
-        .is_some_and(|seen| seen != digest(&call.world.storages));
-    if seen {
-        return Err(Failure::die(
-            "detected modified configuration - file changed by other user? Try again.",
-        ));
-    }
-    let def = call.world.storages.definition_mut(&id)?;
+    let id = call.params.text("storage").to_owned();
+    let kind = change(call, &id)
+        .map_err(|failure| Failure::die(format!("update storage failed: {}", failure.message)))?;
+    Ok(Reply::Data(json!({ "storage": id, "type": kind.name() })))
+}
+
+fn change(call: &mut Call<'_>, id: &str) -> Result<Kind, Failure> {
+    let (params, release) = (call.params.clone(), call.world.release);
+    let now = digest_of(&call.world.storages);
+    digest::unchanged(params.get("digest"), &now)?;
+    let def = call.world.storages.definition_mut(id)?;
+    let removed = split_list(params.text("delete"));
     let mut changed = def.clone();
-    for option in split_list(params.text("delete")) {
+    options::check_change(def.kind, &given(&params), &removed, release)?;
+    for option in removed {
         match option {
             "nodes" => changed.nodes.clear(),
             "disable" => changed.disabled = false,
@@ -205,9 +194,9 @@ pub(crate) fn update(call: &mut Call<'_>) -> Result<Reply, Failure> {
         }
     }
     apply(&mut changed, &params)?;
-    let kind = changed.kind.name();
+    let kind = changed.kind;
     *def = changed;
-    Ok(Reply::Data(json!({ "storage": id, "type": kind })))
+    Ok(kind)
 }
 
 /// `DELETE /storage/{storage}`
@@ -219,5 +208,6 @@ pub(crate) fn remove(call: &mut Call<'_>) -> Result<Reply, Failure> {
         .get(&id)
         .map_err(|error| failed(error.to_string()))?;
     call.world.storages.remove(&id);
+    call.world.access.forget_storage(&id);
     Ok(Reply::null())
 }

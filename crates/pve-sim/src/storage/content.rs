@@ -29,26 +29,10 @@ pub(crate) fn list(call: &mut Call<'_>) -> Result<Reply, Failure> {
         .filter(|volume| storage.def.holds(content_of(storage, volume)))
         .map(|volume| row(call, storage, volume))
         .filter(|(_, row)| wanted.is_none_or(|wanted| row["content"] == wanted))
-        .filter(|(volid, _)| {
-            permit::volume(call, owner.unwrap_or(0), volid).is_ok() || visible(call, volid)
-        })
+        .filter(|(volid, _)| permit::volume(call, 0, volid).is_ok())
         .collect();
     rows.sort_by(|(one, _), (two, _)| one.cmp(two));
     Ok(Reply::Data(rows.into_iter().map(|(_, row)| row).collect()))
-}
-
-/// Images of others are listed for whoever may see the storage's guests.
-fn visible(call: &Call<'_>, volid: &str) -> bool {
-    call.world
-        .storages
-        .parse(volid)
-        .is_ok_and(|(storage, name)| {
-            let path = format!("/storage/{}", storage.def.id);
-            call.may(&path, "Datastore.Audit")
-                || name
-                    .vmid
-                    .is_some_and(|vmid| call.may(&format!("/vms/{vmid}"), "VM.Config.Disk"))
-        })
 }
 
 /// A raw image can be a VM's or a container's; storages that hold only one kind decide.
@@ -129,19 +113,25 @@ fn format_of(name: &Name) -> String {
 }
 
 /// The volume in the path, with or without its storage's name.
-fn volid(call: &Call<'_>) -> String {
-    let volume = call.params.text("volume");
-    if volume.contains(':') {
-        volume.to_owned()
-    } else {
-        format!("{}:{volume}", call.params.text("storage"))
+fn volid(call: &Call<'_>) -> Result<String, Failure> {
+    let (volume, storage) = (call.params.text("volume"), call.params.text("storage"));
+    if !volume.contains(':') {
+        return Ok(format!("{storage}:{volume}"));
+    }
+    let refused = |text: String| Err(Failure::param("volume", text));
+    match super::split_volid(volume) {
+        None => refused(format!("unable to parse volume ID '{volume}'\n")),
+        Some((named, _)) if named != storage => {
+            refused(format!("storage ID mismatch ({named} != {storage})\n"))
+        }
+        Some(_) => Ok(volume.to_owned()),
     }
 }
 
 /// `GET …/content/{volume}`
 pub(crate) fn show(call: &mut Call<'_>) -> Result<Reply, Failure> {
     let node = call.node();
-    let volid = volid(call);
+    let volid = volid(call)?;
     permit::volume(call, 0, &volid)?;
     let volume = call.world.storages.volume(&node, &volid)?;
     let path = call.world.storages.path(&volid)?;
@@ -165,13 +155,18 @@ pub(crate) fn show(call: &mut Call<'_>) -> Result<Reply, Failure> {
 /// `PUT …/content/{volume}`
 pub(crate) fn update(call: &mut Call<'_>) -> Result<Reply, Failure> {
     let node = call.node();
-    let volid = volid(call);
+    let volid = volid(call)?;
     permit::volume(call, 0, &volid)?;
     let notes = call.params.get("notes").map(str::to_owned);
     let protected = call.params.bool("protected");
     let volume = call.world.storages.volume_mut(&node, &volid)?;
     if volume.name.content != Content::Backup {
-        return Err(Failure::die("attribute is only supported for backups"));
+        let text = if notes.is_some() {
+            "only backups can have notes"
+        } else {
+            "only backups support attribute 'protected'"
+        };
+        return Err(Failure::die(text));
     }
     if let Some(notes) = notes {
         volume.notes = Some(notes);
@@ -215,6 +210,10 @@ pub(crate) fn allocate(call: &mut Call<'_>) -> Result<Reply, Failure> {
             ),
         ));
     }
+    if file && (by_name.is_none() || name.contains(['/', ' '])) {
+        let text = format!("unable to parse volume filename '{name}'");
+        return Err(Failure::die(text));
+    }
     let format = given.or(by_name).unwrap_or(storage.def.kind.formats().1);
     let now = call.world.now();
     let alloc = Alloc {
@@ -230,7 +229,7 @@ pub(crate) fn allocate(call: &mut Call<'_>) -> Result<Reply, Failure> {
 
 /// `POST …/content/{volume}`: a copy under another name, here or on another node.
 pub(crate) fn copy(call: &mut Call<'_>) -> Result<Reply, Failure> {
-    let (node, source) = (call.node(), volid(call));
+    let (node, source) = (call.node(), volid(call)?);
     let target_node = call.params.get("target_node").unwrap_or(&node).to_owned();
     call.world.node(&target_node)?;
     let given = call.params.text("target");
@@ -273,7 +272,7 @@ pub(crate) fn copy(call: &mut Call<'_>) -> Result<Reply, Failure> {
 /// `DELETE …/content/{volume}`
 pub(crate) fn remove(call: &mut Call<'_>) -> Result<Reply, Failure> {
     let node = call.node();
-    let volid = volid(call);
+    let volid = volid(call)?;
     let (storage, name) = call.world.storages.parse(&volid)?;
     let id = storage.def.id.clone();
     let path = format!("/storage/{id}");

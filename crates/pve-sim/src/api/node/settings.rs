@@ -192,10 +192,7 @@ fn hosts(call: &mut Call<'_>) -> Result<Reply, Failure> {
 
 fn set_hosts(call: &mut Call<'_>) -> Result<Reply, Failure> {
     let now = crate::digest::sha1(hosts_of(call)?.as_bytes());
-    if call.params.get("digest").is_some_and(|seen| seen != now) {
-        let text = "detected modified configuration - file changed by other user? Try again.";
-        return Err(Failure::die(text));
-    }
+    crate::digest::unchanged(call.params.get("digest"), &now)?;
     let data = call.params.text("data").to_owned();
     node_mut(call)?.hosts = Some(data);
     Ok(Reply::null())
