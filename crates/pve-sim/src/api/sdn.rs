@@ -203,8 +203,13 @@ fn controller_id() -> Param {
 }
 
 fn controller_options(release: Release) -> Vec<Param> {
+    let largest = if release.is_9() {
+        4_294_967_295.0
+    } else {
+        4_294_967_296.0
+    };
     let mut all = vec![
-        int("asn").min(0).max(4_294_967_295_u32).optional(),
+        int("asn").min(0).max(largest).optional(),
         flag("bgp-multipath-as-path-relax"),
         flag("ebgp"),
         int("ebgp-multihop").optional(),

@@ -14,7 +14,11 @@ use crate::release::Release;
 pub(crate) struct Format {
     keys: BTreeMap<&'static str, Key>,
     default_key: Option<&'static str>,
+    together: Option<Together>,
 }
+
+/// What the keys must satisfy together, once each of them is right.
+type Together = fn(&Values, Release) -> Result<(), String>;
 
 #[derive(Debug)]
 enum Key {
@@ -42,6 +46,7 @@ impl Format {
         Self {
             keys,
             default_key: None,
+            together: None,
         }
     }
 
@@ -49,6 +54,13 @@ impl Format {
     #[must_use]
     pub(crate) fn default_key(mut self, key: &'static str) -> Self {
         self.default_key = Some(key);
+        self
+    }
+
+    /// Must satisfy this as a whole, too.
+    #[must_use]
+    pub(crate) fn together(mut self, check: Together) -> Self {
+        self.together = Some(check);
         self
     }
 
@@ -105,7 +117,10 @@ impl Format {
             }
         }
         if lines.is_empty() {
-            Ok(values)
+            match self.together {
+                Some(check) => check(&values, release).map(|()| values),
+                None => Ok(values),
+            }
         } else {
             // The caller ends the text with a newline of its own.
             Err(format!("format error\n{}", lines.concat())

@@ -9,7 +9,7 @@ use crate::failure::Failure;
 use crate::permission::{Perm, all};
 use crate::release::Release;
 use crate::route::{Route, get, put};
-use crate::schema::{Param, choice, flag, format, int, property, text};
+use crate::schema::{Param, choice, flag, format, int, number, property, text};
 use crate::world::World;
 
 /// The range of ids that are offered unless the datacenter says otherwise.
@@ -25,61 +25,105 @@ pub(super) fn routes(release: Release) -> Vec<Route> {
 }
 
 /// Options that are property strings, and their keys.
-fn properties() -> Vec<(&'static str, property::Format)> {
+fn properties(release: Release) -> Vec<(&'static str, property::Format)> {
     use property::Format;
     let words = |keys: &[&'static str]| Format::new(keys.iter().map(|key| text(key).optional()));
-    vec![
+    let traffic = || {
+        Format::new([
+            choice("type", &["secure", "insecure"]),
+            text("network").format(format::CIDR).optional(),
+        ])
+        .default_key("type")
+    };
+    let policies = ["freeze", "failover", "conditional", "migrate"];
+    let mut all = vec![
         (
             "bwlimit",
-            words(&["default", "restore", "migration", "clone", "move"]),
+            Format::new(
+                ["default", "restore", "migration", "clone", "move"]
+                    .map(|key| number(key).min(0).optional()),
+            ),
         ),
-        (
-            "crs",
-            words(&["ha", "ha-rebalance-on-start", "ha-auto-rebalance"]),
-        ),
-        ("ha", words(&["shutdown_policy"])),
-        (
-            "migration",
-            Format::new([
-                choice("type", &["secure", "insecure"]),
-                text("network").format(format::CIDR).optional(),
-            ])
-            .default_key("type"),
-        ),
+        ("crs", Format::new(scheduling(release))),
+        ("ha", Format::new([choice("shutdown_policy", &policies)])),
+        ("migration", traffic()),
         (
             "next-id",
-            Format::new([
-                int("lower").min(100).max(999_999_999).optional(),
-                int("upper").min(100).max(1_000_000_000).optional(),
-            ]),
+            // Its limits are only told, never checked.
+            Format::new(["lower", "upper"].map(|key| int(key).optional())),
         ),
-        (
-            "notify",
-            words(&[
-                "fencing",
-                "package-updates",
-                "replication",
-                "target-fencing",
-            ]),
-        ),
-        ("replication", words(&["type", "network"])),
+        ("notify", Format::new(notifications())),
         (
             "tag-style",
-            words(&["shape", "color-map", "ordering", "case-sensitive"]),
+            Format::new([
+                choice("shape", &["full", "circle", "dense", "none"]).optional(),
+                text("color-map").pattern(is_colors).optional(),
+                choice("ordering", &["config", "alphabetical"]).optional(),
+                flag("case-sensitive"),
+            ]),
         ),
         ("u2f", words(&["appid", "origin"])),
         (
             "user-tag-access",
             Format::new([
                 choice("user-allow", &["none", "list", "existing", "free"]).optional(),
-                text("user-allow-list").optional(),
+                text("user-allow-list").pattern(is_tags).optional(),
             ]),
         ),
         (
             "webauthn",
-            words(&["rp", "origin", "id", "allow-subdomains"]),
+            Format::new([
+                text("rp").optional(),
+                text("origin").optional(),
+                text("id").optional(),
+                flag("allow-subdomains"),
+            ]),
         ),
+    ];
+    if release.is_9() {
+        // Replication got its own network after 8.4.
+        all.push(("replication", traffic()));
+    }
+    all
+}
+
+/// `crs`: how the manager of high availability spreads guests.
+fn scheduling(release: Release) -> Vec<Param> {
+    let start = flag("ha-rebalance-on-start");
+    if !release.is_9() {
+        return vec![choice("ha", &["basic", "static"]).optional(), start];
+    }
+    let tuned = |param: Param| param.requires("ha-auto-rebalance").optional();
+    let percent = |name| tuned(number(name).min(0).max(100));
+    vec![
+        choice("ha", &["basic", "static", "dynamic"]).optional(),
+        start,
+        flag("ha-auto-rebalance"),
+        tuned(number("ha-auto-rebalance-hold-duration").min(0)),
+        percent("ha-auto-rebalance-margin"),
+        percent("ha-auto-rebalance-threshold"),
+        tuned(choice(
+            "ha-auto-rebalance-method",
+            &["bruteforce", "topsis"],
+        )),
     ]
+}
+
+/// `notify`: what the cluster writes letters about, and to whom.
+fn notifications() -> Vec<Param> {
+    let when = ["always", "never"];
+    let mut all = vec![
+        choice("fencing", &when).optional(),
+        choice("package-updates", &["auto", "always", "never"]).optional(),
+        choice("replication", &when).optional(),
+    ];
+    let targets = [
+        "target-fencing",
+        "target-package-updates",
+        "target-replication",
+    ];
+    all.extend(targets.map(|name| text(name).optional()));
+    all
 }
 
 const KEYBOARDS: &[&str] = &[
@@ -91,12 +135,25 @@ const LANGUAGES: &[&str] = &[
     "nl", "nn", "pl", "pt_BR", "ru", "sl", "sv", "tr", "ukr", "zh_CN", "zh_TW",
 ];
 
-fn is_tags(value: &str) -> bool {
+fn is_tag(value: &str) -> bool {
     let part = |c: char| c.is_ascii_alphanumeric() || c == '_';
-    value.split(';').all(|tag| {
-        format::word(tag, part, |c| {
-            c.is_ascii_alphanumeric() || "_-+.".contains(c)
-        })
+    format::word(value, part, |c| {
+        c.is_ascii_alphanumeric() || "_-+.".contains(c)
+    })
+}
+
+fn is_tags(value: &str) -> bool {
+    value.split(';').all(is_tag)
+}
+
+/// `tag:000000:ffffff;other:ff0000`
+fn is_colors(value: &str) -> bool {
+    let color = |text: &str| text.len() == 6 && text.bytes().all(|b| b.is_ascii_hexdigit());
+    value.split(';').all(|entry| {
+        let mut parts = entry.split(':');
+        let tag = parts.next().is_some_and(is_tag);
+        let colors: Vec<&str> = parts.collect();
+        tag && (1..=2).contains(&colors.len()) && colors.into_iter().all(color)
     })
 }
 
@@ -121,11 +178,7 @@ fn params(release: Release) -> Vec<Param> {
     if release.is_9() {
         params.push(text("location").optional());
     }
-    for (name, format) in properties() {
-        // Replication got its own network after 8.4.
-        if name == "replication" && !release.is_9() {
-            continue;
-        }
+    for (name, format) in properties(release) {
         params.push(text(name).property(&format.shared()).optional());
     }
     params
@@ -153,7 +206,7 @@ fn read(call: &mut Call<'_>) -> Result<Reply, Failure> {
     let mut map = Map::new();
     map.insert("mac_prefix".into(), json!("BC:24:11"));
     map.insert("description".into(), json!(""));
-    let formats = properties();
+    let formats = properties(call.world.release);
     for (name, value) in &world.options {
         let format = formats
             .iter()

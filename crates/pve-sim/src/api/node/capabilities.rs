@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 
 use crate::call::{Call, Reply};
 use crate::failure::Failure;
+use crate::guest::patterns::vm_cpu_flags;
 use crate::permission::{Perm, all, any};
 use crate::release::Release;
 use crate::route::{Route, get};
@@ -98,25 +99,8 @@ pub(super) fn routes(release: Release) -> Vec<Route> {
     routes
 }
 
-/// Flags that a processor type can be given or denied.
-const FLAGS: &[&str] = &[
-    "aes",
-    "amd-no-ssb",
-    "amd-ssbd",
-    "hv-evmcs",
-    "hv-tlbflush",
-    "ibpb",
-    "md-clear",
-    "nested-virt",
-    "pcid",
-    "pdpe1gb",
-    "spec-ctrl",
-    "ssbd",
-    "virt-ssbd",
-];
-
 fn flags(nodes: &[&String]) -> Reply {
-    let rows = FLAGS
+    let rows = vm_cpu_flags(Release::V9_2)
         .iter()
         .map(|name| json!({ "name": name, "supported-on": nodes }));
     rows.collect::<Value>().into()

@@ -25,8 +25,13 @@ pub(super) fn routes(release: Release) -> Vec<Route> {
     if release.is_9() {
         journal.extend(["structured", "kernel", "identifiers", "units"].map(flag));
         journal.push(text("priority").pattern(is_priority).optional());
-        journal.push(text("service").max_len(128).optional());
-        journal.push(text("unit").max_len(256).optional());
+        journal.push(
+            text("service")
+                .pattern(is_identifier)
+                .max_len(128)
+                .optional(),
+        );
+        journal.push(text("unit").pattern(is_unit).max_len(256).optional());
     }
     vec![
         get("/nodes/{node}/syslog", syslog)
@@ -62,6 +67,19 @@ pub(super) fn routes(release: Release) -> Vec<Route> {
 }
 
 /// `0` to `7`, or `0..3`.
+fn is_made_of(value: &str, more: &str) -> bool {
+    let fits = |c: char| c.is_ascii_alphanumeric() || more.contains(c);
+    !value.is_empty() && value.chars().all(fits)
+}
+
+fn is_identifier(value: &str) -> bool {
+    is_made_of(value, "_.@:*?![]/-")
+}
+
+fn is_unit(value: &str) -> bool {
+    is_made_of(value, "_.@:-")
+}
+
 fn is_priority(value: &str) -> bool {
     let digit = |part: &str| part.len() == 1 && part.bytes().all(|b| (b'0'..=b'7').contains(&b));
     value.is_empty()
