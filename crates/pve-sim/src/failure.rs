@@ -120,15 +120,15 @@ impl Failure {
         self
     }
 
-    /// The exit text a worker that dies of this reports: one line.
+    /// The exit text a worker that dies of this reports: one line, and what the call was refused
+    /// for with its status.
     pub fn exit_text(&self) -> String {
-        let mut text = self.message.lines().next().unwrap_or_default().to_owned();
-        if let Some((name, error)) = self.errors.iter().next() {
-            text = format!(
-                "{} {name}: {}",
-                text,
-                error.lines().next().unwrap_or_default()
-            );
+        let mut text = self.message.trim_end().replace('\n', " ");
+        if matches!(self.status, 400 | 403) {
+            text = format!("{} {text}", self.status);
+        }
+        for (name, error) in &self.errors {
+            text = format!("{text} {name}: {}", error.trim_end().replace('\n', " "));
         }
         text
     }

@@ -44,11 +44,29 @@ fn stamp(now: u64) -> String {
 pub(crate) fn vzdump(call: &mut Call<'_>) -> Result<Reply, Failure> {
     let node = call.node();
     let params = call.params.clone();
-    let mut chosen: Vec<u32> = split_list(params.text("vmid"))
-        .iter()
-        .filter_map(|id| id.parse().ok())
-        .collect();
-    let all = params.flag("all");
+    for name in [
+        "maxfiles",
+        "prune-backups",
+        "tmpdir",
+        "dumpdir",
+        "script",
+        "bwlimit",
+        "ionice",
+    ] {
+        if params.has(name) && !call.caller.is_root() {
+            return Err(Failure::param(name, "Only root may set this option."));
+        }
+    }
+    if params.flag("stdout") {
+        let text = "option is only allowed on the command line interface.";
+        return Err(Failure::param("stdout", text));
+    }
+    let all = selection(&params)?;
+    let ids = |name: &str| -> Vec<u32> {
+        let list = split_list(params.text(name));
+        list.iter().filter_map(|id| id.parse().ok()).collect()
+    };
+    let (mut chosen, excluded) = (ids("vmid"), ids("exclude"));
     if let Some(pool) = params.get("pool") {
         let members = call
             .world
@@ -58,20 +76,6 @@ pub(crate) fn vzdump(call: &mut Call<'_>) -> Result<Reply, Failure> {
             .ok_or_else(|| Failure::die(format!("pool '{pool}' does not exist")))?;
         chosen.extend(&members.guests);
     }
-    if chosen.is_empty() && !all && !params.has("pool") {
-        return Err(Failure::param("vmid", "property is missing"));
-    }
-    for name in ["tmpdir", "dumpdir", "script"] {
-        if params.has(name) && !call.caller.is_root() {
-            return Err(Failure::param(name, "Only root may set this option."));
-        }
-    }
-    let storage = params.get("storage").unwrap_or("local").to_owned();
-    call.need(&format!("/storage/{storage}"), &["Datastore.AllocateSpace"])?;
-    let excluded: Vec<u32> = split_list(params.text("exclude"))
-        .iter()
-        .filter_map(|id| id.parse().ok())
-        .collect();
     if all {
         chosen = call
             .world
@@ -87,10 +91,32 @@ pub(crate) fn vzdump(call: &mut Call<'_>) -> Result<Reply, Failure> {
             .get(*vmid)
             .is_none_or(|guest| guest.node == node)
     });
+    // There is nothing to do here when all of them are elsewhere.
+    if chosen.is_empty() && !all {
+        return Ok(Reply::Data(json!("OK")));
+    }
+    if let Some(storage) = params.get("storage") {
+        call.need(&format!("/storage/{storage}"), &["Datastore.AllocateSpace"])?;
+    }
     for vmid in &chosen {
         call.need(&format!("/vms/{vmid}"), &["VM.Backup"])?;
     }
     Ok(Reply::Task(task(&node, call.caller, chosen, params)))
+}
+
+/// Whether all guests are meant, by a selection that agrees with itself.
+pub(crate) fn selection(params: &Params) -> Result<bool, Failure> {
+    if params.has("vmid") {
+        let given = |name: &str| params.has(name) && (name != "all" || params.flag("all"));
+        if let Some(name) = ["all", "exclude", "pool"].into_iter().find(|it| given(it)) {
+            return Err(Failure::param(name, "option conflicts with option 'vmid'"));
+        }
+    }
+    let all = params.flag("all") || (params.has("exclude") && !params.has("pool"));
+    if !all && !params.flag("stop") && !params.has("pool") && !params.has("vmid") {
+        return Err(Failure::param("vmid", "property is missing"));
+    }
+    Ok(all)
 }
 
 /// A worker that saves these guests of its node.
@@ -105,6 +131,23 @@ pub(crate) fn task(node: &str, caller: &Caller, guests: Vec<u32>, params: Params
     })
 }
 
+/// A storage for backups: it can be used on the node, and is meant for them.
+fn usable(world: &World, node: &str, storage: &str) -> Result<(), Failure> {
+    let known = world.storages.enabled(storage, node).map_err(|error| {
+        Failure::die(format!(
+            "could not activate storage '{storage}': {error}\n\
+             could not get storage information for '{storage}': {error}"
+        ))
+    })?;
+    if known.def.holds("backup") {
+        return Ok(());
+    }
+    Err(Failure::die(format!(
+        "could not get storage information for '{storage}': \
+         can't use storage '{storage}' for backups - wrong content type"
+    )))
+}
+
 async fn dump_all(
     worker: &Worker,
     guests: &[u32],
@@ -112,19 +155,7 @@ async fn dump_all(
     params: &Params,
 ) -> Result<(), Failure> {
     let node = worker.node().to_owned();
-    worker.world(|world| {
-        let known = world.storages.enabled(storage, &node).map_err(|error| {
-            Failure::die(format!("could not get storage information for '{storage}': {error}"))
-        })?;
-        if known.def.holds("backup") && known.def.kind.is_file() {
-            Ok(())
-        } else {
-            Err(Failure::die(format!(
-                "could not get storage information for '{storage}': can't use storage type '{}' for backup",
-                known.def.kind.name()
-            )))
-        }
-    })?;
+    worker.world(|world| usable(world, &node, storage))?;
     let ids: Vec<String> = guests.iter().map(u32::to_string).collect();
     let mode = params.get("mode").unwrap_or("snapshot");
     worker.log(format!(

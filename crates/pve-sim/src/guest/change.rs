@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use super::config::{Options, tidy_tags};
+use super::config::{Config, Options, tidy_tags};
 use super::drive::Drive;
 use super::formats::NET;
 use super::{Kind, cloudinit, create, disks, hotplug, options};
@@ -66,6 +66,7 @@ pub(crate) fn change(
         }
         guest.config.pend(option, value.clone());
     }
+    boot_order(&mut guest.config, &set);
     guest.config.cleanup_pending();
     if running {
         let changed =
@@ -74,6 +75,35 @@ pub(crate) fn change(
     } else {
         apply_pending(world, node, vmid)?;
         Ok(BTreeMap::new())
+    }
+}
+
+/// A new CD drive can be booted from; an order of devices replaces the older way to name one.
+fn boot_order(config: &mut Config, set: &Options) {
+    if set
+        .get("boot")
+        .is_some_and(|boot| boot.starts_with("order="))
+    {
+        if config.get("bootdisk").is_some() {
+            config.pend_delete("bootdisk", false);
+        }
+        return;
+    }
+    let Some(boot) = config.merged().get("boot").cloned() else {
+        return;
+    };
+    let Some(order) = boot.strip_prefix("order=") else {
+        return;
+    };
+    let mut order: Vec<&str> = order.split(';').collect();
+    let before = order.len();
+    for (name, drive) in create::drives(set) {
+        if drive.is_plain_cdrom() && !order.contains(&name) {
+            order.push(name);
+        }
+    }
+    if order.len() > before {
+        config.pend("boot", format!("order={}", order.join(";")));
     }
 }
 
@@ -130,8 +160,17 @@ fn delete_one(
         guest.config.revert(option);
         return Ok(());
     };
+    let protected = guest.config.get("protection") == Some("1");
+    let refuse = |what: String| {
+        Err(Failure::die(format!(
+            "can't remove {what} - protection mode enabled"
+        )))
+    };
     if options::is(option, "unused") {
         let volid = Drive::parse(&value).file().to_owned();
+        if protected {
+            return refuse(format!("unused disk '{volid}'"));
+        }
         if guest
             .config
             .snapshots
@@ -147,6 +186,9 @@ fn delete_one(
         return Ok(());
     }
     if options::is_drive(option) {
+        if protected {
+            return refuse(format!("drive '{option}'"));
+        }
         let config = &mut guest.config;
         let order = config.merged().get("boot").cloned();
         if let Some(order) = order
@@ -263,7 +305,7 @@ pub(crate) fn attach_existing(
         }
         let mut drive = Drive::parse(value);
         if let super::drive::Source::Volume(volid) = drive.source() {
-            disks::attach_in(world, node, &volid, &mut drive)?;
+            disks::attach(world, node, option, &volid, &mut drive)?;
             *value = drive.print();
         }
     }

@@ -55,12 +55,15 @@ pub(crate) fn clone(call: &mut Call<'_>) -> Result<Reply, Failure> {
         call.world.node(target)?;
     }
     if let Some(storage) = &storage {
-        let on = target.as_deref().unwrap_or(&node);
-        let known = call.world.storages.enabled(storage, on)?;
-        if target.is_some() && !known.def.shared {
-            return Err(Failure::die(format!(
-                "can't clone to non-shared storage '{storage}'"
-            )));
+        let known = call.world.storages.enabled(storage, &node)?;
+        permit::holds_images(call, storage)?;
+        if let Some(target) = &target {
+            call.world.storages.enabled(storage, target)?;
+            if !known.def.shared {
+                return Err(Failure::die(format!(
+                    "can't clone to non-shared storage '{storage}'"
+                )));
+            }
         }
     }
     let guest = read::guest(call, Kind::Qemu)?;
@@ -160,8 +163,9 @@ fn features(world: &World, source: &Options, full: bool, snap: bool) -> Result<(
             (Feature::Clone, "Linked")
         };
         if !world.storages.has_feature(feature, volid, snap) {
+            let of = if snap { "a snapshot of " } else { "" };
             return Err(Failure::die(format!(
-                "{word} clone feature is not supported for '{volid}' ({name})"
+                "{word} clone feature is not supported for {of}'{volid}' ({name})"
             )));
         }
     }

@@ -10,7 +10,7 @@ use super::change::{self, Change};
 use super::config::Options;
 use super::create::{self, check_together};
 use super::disks::{self, Made};
-use super::drive::{Drive, Source};
+use super::drive::{self, Drive, Source};
 use super::hand::Hand;
 use super::permit::{self, Scope};
 use super::{Kind, options};
@@ -107,13 +107,16 @@ fn read(call: &mut Call<'_>) -> Result<Change, Failure> {
     let set = create::split_options(params);
     let mut delete: Vec<String> = split_list(params.text("delete"))
         .iter()
-        .map(|s| (*s).to_owned())
+        .map(|name| if *name == "cdrom" { "ide2" } else { *name }.to_owned())
         .collect();
     delete.dedup();
     let revert: Vec<String> = split_list(params.text("revert"))
         .iter()
         .map(|s| (*s).to_owned())
         .collect();
+    if let Some(keys) = set.get("sshkeys") {
+        create::check_keys(keys)?;
+    }
     if set.is_empty() && delete.is_empty() && revert.is_empty() {
         return Err(Failure::die("no options specified"));
     }
@@ -126,42 +129,18 @@ fn read(call: &mut Call<'_>) -> Result<Change, Failure> {
         delete,
         revert,
     };
-    for option in change.delete.iter().chain(&change.revert) {
-        if !options::is_option(option) && option != "parent" && option != "vmstate" {
-            let key = if change.delete.contains(option) {
-                "delete"
-            } else {
-                "revert"
-            };
-            return Err(Failure::param(key, format!("unknown option '{option}'")));
-        }
-    }
-    for option in &change.delete {
-        if change.set.contains_key(option) {
-            return Err(Failure::param(
-                "delete",
-                format!("you can't use '-{option}' and -delete {option}' at the same time"),
-            ));
-        }
-        if change.revert.contains(option) {
-            return Err(Failure::param(
-                "revert",
-                format!("you can't use '-revert {option}' and '-delete {option}' at the same time"),
-            ));
-        }
-    }
+    agree(&change)?;
+    drive::check_all(call.world, &change.set)?;
     if let Some(script) = change.set.get("hookscript") {
         hook_script(call, &node, script)?;
     }
-    if let Some(keys) = change.set.get("sshkeys") {
-        create::check_keys(keys)?;
-    }
     let scope = Scope { vmid, pool: None };
+    let names = change.delete.iter().chain(change.set.keys());
+    permit::options(call, scope, names.map(String::as_str))?;
     for (name, drive) in create::drives(&change.set) {
         permit::drive(call, scope, name, &drive, None)?;
     }
-    let names = change.set.keys().chain(&change.delete).map(String::as_str);
-    permit::options(call, scope, names)?;
+    permit::named_volumes(call, scope, &change.set)?;
     permit::values(call, scope, &call.params)?;
     let guest = call.world.guests.find(Kind::Qemu, &node, vmid)?;
     drive_rights(call, scope, &guest.config.merged(), &change)?;
@@ -182,6 +161,38 @@ fn read(call: &mut Call<'_>) -> Result<Change, Failure> {
     };
     check_together(&after, &change.set)?;
     Ok(change)
+}
+
+/// Refuses options nobody knows, and two wishes for one option.
+fn agree(change: &Change) -> Result<(), Failure> {
+    let known =
+        |option: &str| options::is_option(option) || option == "parent" || option == "vmstate";
+    let unknown =
+        |key: &str, option: &str| Err(Failure::param(key, format!("unknown option '{option}'")));
+    for option in &change.revert {
+        if !known(option) {
+            return unknown("revert", option);
+        }
+        if change.set.contains_key(option) {
+            let text = format!("you can't use '-{option}' and -revert {option}' at the same time");
+            return Err(Failure::param("delete", text));
+        }
+    }
+    for option in &change.delete {
+        if change.set.contains_key(option) {
+            let text = format!("you can't use '-{option}' and -delete {option}' at the same time");
+            return Err(Failure::param("delete", text));
+        }
+        if change.revert.contains(option) {
+            let text =
+                format!("you can't use '-delete {option}' and -revert {option}' at the same time");
+            return Err(Failure::param("revert", text));
+        }
+        if !known(option) {
+            return unknown("delete", option);
+        }
+    }
+    Ok(())
 }
 
 fn hook_script(call: &Call<'_>, node: &str, script: &str) -> Result<(), Failure> {
@@ -288,14 +299,19 @@ async fn make_drives(
     let wanted: Vec<(String, Drive)> = create::drives(&change.set)
         .map(|(name, drive)| (name.to_owned(), drive))
         .collect();
+    let node = hand.node().to_owned();
+    let config = hand.world(|world| {
+        let guest = world.guests.find(Kind::Qemu, &node, vmid)?;
+        Ok::<_, Failure>(guest.config.merged())
+    })?;
     for (name, drive) in wanted {
+        drive::one_cloudinit(&config, &name, &drive)?;
         let done = match drive.source() {
             Source::Volume(_) => continue,
             _ => disks::make(hand, vmid, &name, &drive, None, made).await?,
         };
         change.set.insert(name, done.print());
     }
-    let node = hand.node().to_owned();
     hand.world(|world| change::attach_existing(world, &node, &mut change.set))
 }
 

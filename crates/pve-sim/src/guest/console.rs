@@ -166,7 +166,12 @@ pub(crate) fn send_key(call: &mut Call<'_>) -> Result<Reply, Failure> {
 
 /// `POST …/monitor`: the few commands whose answer follows from what is simulated.
 pub(crate) fn monitor(call: &mut Call<'_>) -> Result<Reply, Failure> {
-    let guest = running(call)?;
+    let guest = read::guest(call, Kind::Qemu)?;
+    if !guest.is_running() {
+        // What the monitor cannot do is told as its answer.
+        let text = format!("ERROR: VM {} not running\n", call.vmid());
+        return Ok(Reply::Data(json!(text)));
+    }
     let command = call.params.text("command").trim();
     let paused = guest
         .run

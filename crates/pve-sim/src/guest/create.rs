@@ -5,7 +5,7 @@
 
 use super::config::{Config, Options, tidy_tags};
 use super::disks::{self, Made};
-use super::drive::Drive;
+use super::drive::{self, Drive};
 use super::formats::NET;
 use super::hand::Hand;
 use super::permit::{self, Scope};
@@ -74,36 +74,41 @@ pub(crate) fn create(call: &mut Call<'_>) -> Result<Reply, Failure> {
     let pool = params.get("pool");
     let scope = Scope { vmid, pool };
     let storage = params.get("storage");
-    if let Some(storage) = storage {
-        permit::holds_images(call, storage)?;
-    }
     if let Some(keys) = params.get("sshkeys") {
         check_keys(keys)?;
     }
     permit::pool_exists(call, pool)?;
-    permit::allocate(call, scope)?;
+    if let Some(storage) = storage {
+        // Whether it exists is only asked when a disk goes there.
+        call.need(&format!("/storage/{storage}"), &["Datastore.AllocateSpace"])?;
+    }
     if params.flag("start") && call.world.release.is_9() {
         scope.need(call, &["VM.PowerMgmt"])?;
     }
+    permit::allocate(call, scope)?;
+    let wanted = split_options(&params);
     if params.has("archive") {
+        if let Some((name, _)) = drives(&wanted).next() {
+            return Err(Failure::param(
+                name,
+                "option conflicts with option 'archive'",
+            ));
+        }
+        if params.get("archive") == Some("-") {
+            return Err(Failure::die("pipe requires cli environment"));
+        }
         return backup::restore_qemu(call, scope);
     }
-    let wanted = split_options(&params);
     for (name, drive) in drives(&wanted) {
         permit::drive(call, scope, name, &drive, storage)?;
         if !call.caller.is_root() {
             permit::change_drive(call, scope, &drive)?;
         }
     }
+    permit::named_volumes(call, scope, &wanted)?;
     permit::options(call, scope, wanted.keys().map(String::as_str))?;
     permit::values(call, scope, &params)?;
-    check_together(
-        &Config {
-            current: wanted.clone(),
-            ..Config::default()
-        },
-        &wanted,
-    )?;
+    drive::check_all(call.world, &wanted)?;
     call.world.guests.check_unused(vmid).map_err(|failure| {
         Failure::die(format!("unable to create VM {vmid} - {}", failure.message))
     })?;
@@ -254,6 +259,7 @@ async fn build(worker: &Worker, order: &Order, made: &mut Made) -> Result<(), Fa
     let hand = Hand::of_worker(worker);
     let mut config = order.wanted.clone();
     for (name, drive) in drives(&order.wanted) {
+        drive::one_cloudinit(&config, name, &drive)?;
         let drive = disks::make(&hand, vmid, name, &drive, order.storage.as_deref(), made).await?;
         config.insert(name.to_owned(), drive.print());
     }

@@ -183,7 +183,7 @@ pub(crate) async fn make(
                 .or_else(|| default_storage.map(str::to_owned))
                 .ok_or_else(|| Failure::die("no storage ID specified (and no default storage)"))?;
             if drive.get("import-from").is_some() {
-                return import(hand, vmid, option, &storage, bytes, drive, made).await;
+                return import(hand, vmid, option, &storage, drive, made).await;
             }
             let format = hand.world(|world| pick_format(world, &storage, drive.get("format")))?;
             let bytes = special_size(option, &drive).unwrap_or(bytes);
@@ -198,7 +198,8 @@ pub(crate) async fn make(
             drive.remove("format");
         }
         Source::Volume(volid) => {
-            attach(hand, &volid, &mut drive)?;
+            let node = hand.node().to_owned();
+            hand.world(|world| attach(world, &node, option, &volid, &mut drive))?;
             return Ok(drive);
         }
         Source::Path(path) => {
@@ -213,19 +214,20 @@ pub(crate) async fn make(
 }
 
 /// Uses a volume that exists; its size goes into the configuration.
-fn attach(hand: &Hand, volid: &str, drive: &mut Drive) -> Result<(), Failure> {
-    let node = hand.node().to_owned();
-    hand.world(|world| attach_in(world, &node, volid, drive))
-}
-
-/// The same with the world at hand.
-pub(crate) fn attach_in(
+pub(crate) fn attach(
     world: &mut World,
     node: &str,
+    option: &str,
     volid: &str,
     drive: &mut Drive,
 ) -> Result<(), Failure> {
     let volume = world.storages.volume(node, volid)?;
+    let format = volume.name.format.name();
+    if let Some(wished) = drive.get("format").filter(|wished| *wished != format) {
+        return Err(Failure::die(format!(
+            "drive '{option}' - volume '{volid}' - 'format={wished}' option different from storage format '{format}'"
+        )));
+    }
     // qemu-img counts in sectors.
     let bytes = volume.size.div_ceil(512) * 512;
     if !drive.is_cloudinit() {
@@ -240,16 +242,10 @@ async fn import(
     vmid: u32,
     option: &str,
     storage: &str,
-    bytes: u64,
     mut drive: Drive,
     made: &mut Made,
 ) -> Result<Drive, Failure> {
     let source = drive.get("import-from").unwrap_or_default().to_owned();
-    if bytes != 0 {
-        return Err(Failure::die(format!(
-            "{option} - cannot use 'import-from' with a size other than 0"
-        )));
-    }
     let node = hand.node().to_owned();
     let (length, used, image) = if source.starts_with('/') {
         // The host's own files are not simulated; any path is a small raw image.

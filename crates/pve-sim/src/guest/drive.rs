@@ -1,9 +1,12 @@
 //! One drive of a VM: what stands behind `scsi0: local:100/vm-100-disk-0.qcow2,size=1G`.
 
+use super::config::Options;
 use super::formats::DRIVE;
-use super::size;
+use super::{create, options, size};
+use crate::failure::Failure;
 use crate::schema::property::Values;
-use crate::storage::split_volid;
+use crate::storage::{Content, split_volid};
+use crate::world::World;
 
 /// A parsed drive.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -120,6 +123,64 @@ impl Drive {
             return Source::New { storage, bytes };
         }
         Source::Volume(file.to_owned())
+    }
+}
+
+/// Checks what drives say about themselves, whoever sends them.
+pub(crate) fn check_all(world: &World, options: &Options) -> Result<(), Failure> {
+    for (name, drive) in create::drives(options) {
+        if drive.get("import-from").is_some() {
+            check_import(name, &drive)?;
+        }
+        if let Source::Volume(volid) = drive.source() {
+            let (_, parsed) = world.storages.parse(&volid)?;
+            if parsed.content == Content::Iso && !drive.is_cdrom() {
+                let text = "explicit 'media=cdrom' is required for iso images";
+                return Err(Failure::param(name, text));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// An import takes its size from its source, and must name what cannot be read from it.
+fn check_import(name: &str, drive: &Drive) -> Result<(), Failure> {
+    if !matches!(drive.source(), Source::New { bytes: 0, .. }) {
+        let text =
+            "'import-from' requires special syntax - use <storage ID>:0,import-from=<source>";
+        return Err(Failure::param(name, text));
+    }
+    let needed: &[&str] = match name {
+        "efidisk0" => &["efitype", "pre-enrolled-keys"],
+        "tpmstate0" => &["version"],
+        _ => &[],
+    };
+    match needed.iter().find(|key| drive.get(key).is_none()) {
+        None => Ok(()),
+        Some(key) => Err(Failure::param(
+            name,
+            format!("need to specify '{key}' when using 'import-from'"),
+        )),
+    }
+}
+
+/// A guest has at most one cloud-init drive: refuses a second one beside those of `config`.
+pub(crate) fn one_cloudinit(config: &Options, name: &str, drive: &Drive) -> Result<(), Failure> {
+    if !drive.is_cloudinit() {
+        return Ok(());
+    }
+    let other = create::drives(config).find(|(other, it)| {
+        *other != name
+            && options::is_disk(other)
+            && it.volume().is_some()
+            && it.is_cloudinit()
+            && !matches!(it.source(), Source::CloudInit { .. })
+    });
+    match other {
+        None => Ok(()),
+        Some((other, _)) => Err(Failure::die(format!(
+            "{name} - cloud-init drive is already attached at '{other}'"
+        ))),
     }
 }
 

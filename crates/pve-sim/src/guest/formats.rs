@@ -7,7 +7,7 @@ use std::sync::{Arc, LazyLock};
 
 use super::patterns;
 use crate::release::Release;
-use crate::schema::property::Format;
+use crate::schema::property::{Format, Values};
 use crate::schema::{self, Param, choice, flag, format, int, number, text};
 
 /// The controllers a disk can be on, and the two special disks.
@@ -290,7 +290,7 @@ pub(crate) fn agent(release: Release) -> Arc<Format> {
 
 fn agent_format(release: Release) -> Format {
     let mut keys = vec![
-        schema::flag("enabled"),
+        flag("enabled").required(),
         flag("fstrim_cloned_disks"),
         choice("type", &["virtio", "isa"]).optional(),
     ];
@@ -347,9 +347,7 @@ pub(crate) fn memory() -> Arc<Format> {
 /// `cpu`.
 pub(crate) fn cpu() -> Arc<Format> {
     Format::new([
-        text("cputype")
-            .format(schema::Format::One(cpu_model))
-            .optional(),
+        text("cputype").optional(),
         text("flags").pattern(patterns::cpu_flags).optional(),
         flag("hidden"),
         text("hv-vendor-id").pattern(patterns::hv_vendor).optional(),
@@ -358,17 +356,37 @@ pub(crate) fn cpu() -> Arc<Format> {
         choice("reported-model", patterns::REPORTED_MODELS).optional(),
     ])
     .default_key("cputype")
+    .together(vm_cpu)
     .shared()
 }
 
-fn cpu_model(value: &str) -> Result<(), String> {
-    if patterns::CPU_MODELS.contains(&value) || value.starts_with("custom-") {
-        Ok(())
-    } else {
-        Err(format!(
-            "Built-in cputype '{value}' is not defined (missing 'custom-' prefix?)"
-        ))
+/// A VM names a processor that there is, and changes only what is a VM's business.
+fn vm_cpu(values: &Values, release: Release) -> Result<(), String> {
+    let Some(model) = values.get("cputype") else {
+        return Err("CPU is missing cputype".to_owned());
+    };
+    if let Some(custom) = model.strip_prefix("custom-") {
+        return Err(format!("Custom cputype '{custom}' not found"));
     }
+    if !patterns::CPU_MODELS.contains(&model.as_str()) {
+        return Err(format!(
+            "Built-in cputype '{model}' is not defined (missing 'custom-' prefix?)"
+        ));
+    }
+    let known = patterns::vm_cpu_flags(release);
+    let flags = values.get("flags").map(String::as_str).unwrap_or_default();
+    let fits = |flag: &str| known.contains(&flag.trim_start_matches(['+', '-']));
+    if !flags.is_empty() && !flags.split(';').all(fits) {
+        return Err(format!(
+            "VM-specific CPU flags must be a subset of: {}",
+            known.join(", ")
+        ));
+    }
+    if values.contains_key("reported-model") {
+        let text = "Property 'reported-model' not allowed in VM-specific CPU config.";
+        return Err(text.to_owned());
+    }
+    Ok(())
 }
 
 /// `vga`.

@@ -1,5 +1,7 @@
 //! The regular expressions of guest options, as small functions.
 
+use crate::release::Release;
+
 /// `\d+(-\d+)?(;\d+(-\d+)?)*`
 pub(crate) fn ranges(value: &str) -> bool {
     !value.is_empty() && value.split(';').all(|part| range(part).is_some())
@@ -386,6 +388,46 @@ pub(crate) const CPU_MODELS: &[&str] = &[
     "x86-64-v3",
     "x86-64-v4",
 ];
+
+/// Processor flags a VM may set by itself, in the order PVE tells them.
+const VM_CPU_FLAGS: &[&str] = &[
+    "aes",
+    "amd-no-ssb",
+    "amd-ssbd",
+    "hv-evmcs",
+    "hv-tlbflush",
+    "ibpb",
+    "md-clear",
+    "nested-virt",
+    "pcid",
+    "pdpe1gb",
+    "spec-ctrl",
+    "ssbd",
+    "virt-ssbd",
+];
+const VM_CPU_FLAGS_8: &[&str] = &[
+    "pcid",
+    "spec-ctrl",
+    "ibpb",
+    "ssbd",
+    "virt-ssbd",
+    "amd-ssbd",
+    "amd-no-ssb",
+    "pdpe1gb",
+    "md-clear",
+    "hv-tlbflush",
+    "hv-evmcs",
+    "aes",
+];
+
+/// The flags of a release.
+pub(crate) fn vm_cpu_flags(release: Release) -> &'static [&'static str] {
+    if release.is_9() {
+        VM_CPU_FLAGS
+    } else {
+        VM_CPU_FLAGS_8
+    }
+}
 
 #[cfg(test)]
 mod tests {

@@ -4,8 +4,9 @@
 //! disk, a CD or somebody's existing volume; a serial port is harmless as a socket and root's business
 //! as a device; a network card needs the right to use its bridge.
 
+use super::config::Options;
 use super::drive::{Drive, Source};
-use super::formats::NET;
+use super::formats::{NET, small};
 use super::options::{self, Need};
 use crate::call::Call;
 use crate::failure::Failure;
@@ -148,7 +149,8 @@ pub(crate) fn values(call: &Call<'_>, scope: Scope<'_>, params: &Params) -> Resu
     Ok(())
 }
 
-fn mapped(value: &str) -> Option<&str> {
+/// The mapping a device is named by.
+pub(crate) fn mapped(value: &str) -> Option<&str> {
     value
         .split(',')
         .find_map(|part| part.trim().strip_prefix("mapping="))
@@ -222,11 +224,12 @@ pub(crate) fn drive(
         Source::Volume(volid) => {
             volume(call, scope.vmid, &volid)?;
             let (_, parsed) = call.world.storages.parse(&volid)?;
-            if parsed.content == Content::Iso && !drive.is_cdrom() {
-                return Err(Failure::param(
-                    name,
-                    "explicit 'media=cdrom' is required for iso images",
-                ));
+            if !matches!(
+                parsed.content,
+                Content::Iso | Content::Images | Content::RootDir
+            ) {
+                let text = "content type needs to be 'images' or 'iso'";
+                return Err(Failure::param(name, text));
             }
         }
         Source::Path(_) => path_is_for_root(call)?,
@@ -299,12 +302,55 @@ pub(crate) fn holds_images(call: &Call<'_>, storage: &str) -> Result<(), Failure
     }
 }
 
+/// The right to use the volumes that options other than drives name.
+pub(crate) fn named_volumes(
+    call: &Call<'_>,
+    scope: Scope<'_>,
+    wanted: &Options,
+) -> Result<(), Failure> {
+    for (name, value) in wanted {
+        if options::is(name, "unused") {
+            let drive = Drive::parse(value);
+            let Some(volid) = drive.volume() else {
+                let text = format!("not a valid volid: {}", drive.file());
+                return Err(Failure::param(name, text));
+            };
+            typed_volume(call, scope.vmid, volid, Content::Images)?;
+        }
+    }
+    if let Some(storage) = wanted.get("vmstatestorage") {
+        call.need(&format!("/storage/{storage}"), &["Datastore.AllocateSpace"])?;
+    }
+    let custom = wanted.get("cicustom");
+    let custom = custom.map(|value| small("cicustom").parse(value));
+    for volid in custom.iter().flat_map(|it| it.values()) {
+        typed_volume(call, scope.vmid, volid, Content::Snippets)?;
+    }
+    Ok(())
+}
+
+/// The right to use a volume, which must hold this.
+fn typed_volume(call: &Call<'_>, vmid: u32, volid: &str, content: Content) -> Result<(), Failure> {
+    let (_, parsed) = call.world.storages.parse(volid)?;
+    let image = |it| matches!(it, Content::Images | Content::RootDir);
+    if parsed.content != content && !(image(parsed.content) && image(content)) {
+        return Err(Failure::die(format!(
+            "unable to use volume {volid} - content type needs to be '{}'",
+            content.name()
+        )));
+    }
+    volume(call, vmid, volid)
+}
+
 /// The right to use a volume that exists.
 pub(crate) fn volume(call: &Call<'_>, vmid: u32, volid: &str) -> Result<(), Failure> {
     let (storage, name) = call.world.storages.parse(volid)?;
     let path = format!("/storage/{}", storage.def.id);
-    match name.content {
-        Content::Iso | Content::VzTmpl | Content::Import | Content::Snippets => {
+    if call.may(&path, "Datastore.Allocate") {
+        return Ok(());
+    }
+    match (name.content, name.vmid) {
+        (Content::Iso | Content::VzTmpl | Content::Import, _) => {
             if call.may(&path, "Datastore.AllocateSpace") || call.may(&path, "Datastore.Audit") {
                 Ok(())
             } else {
@@ -313,14 +359,18 @@ pub(crate) fn volume(call: &Call<'_>, vmid: u32, volid: &str) -> Result<(), Fail
                 )))
             }
         }
-        Content::Backup if name.vmid == Some(vmid) && vmid != 0 => {
+        (_, Some(owner)) if owner == vmid => Ok(()),
+        (Content::Backup, Some(owner)) => {
             call.need(&path, &["Datastore.AllocateSpace"])?;
-            call.need(&format!("/vms/{vmid}"), &["VM.Backup"])
+            call.need(&format!("/vms/{owner}"), &["VM.Backup"])
         }
-        Content::Images | Content::RootDir if name.vmid == Some(vmid) && vmid != 0 => Ok(()),
-        Content::Backup | Content::Images | Content::RootDir => {
-            call.need(&path, &["Datastore.Allocate"])
+        (Content::Images | Content::RootDir, Some(owner)) => {
+            call.need(&path, &["Datastore.Audit"])?;
+            call.need(&format!("/vms/{owner}"), &["VM.Config.Disk"])
         }
+        _ => Err(Failure::die(format!(
+            "missing privileges to access {volid}"
+        ))),
     }
 }
 

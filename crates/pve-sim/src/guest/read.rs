@@ -45,6 +45,11 @@ pub(crate) fn current(call: &mut Call<'_>) -> Result<Reply, Failure> {
 
 /// `GET …/config`
 pub(crate) fn config(call: &mut Call<'_>) -> Result<Reply, Failure> {
+    if call.params.has("snapshot") && call.params.flag("current") {
+        let text = "cannot use 'snapshot' parameter with 'current'";
+        let errors = ["snapshot", "current"].map(|key| (key.to_owned(), text.to_owned()));
+        return Err(Failure::params(errors.into()));
+    }
     let guest = guest(call, Kind::Qemu)?;
     let options = chosen(
         guest,
@@ -84,8 +89,8 @@ pub(crate) fn pending(call: &mut Call<'_>) -> Result<Reply, Failure> {
 }
 
 /// `GET …/qemu/{vmid}`: what is below.
-pub(crate) fn index(call: &mut Call<'_>) -> Result<Reply, Failure> {
-    guest(call, Kind::Qemu)?;
+pub(crate) fn index(_: &mut Call<'_>) -> Result<Reply, Failure> {
+    // Whether there is such a guest is not asked.
     let names = [
         "config",
         "cloudinit",
@@ -95,9 +100,6 @@ pub(crate) fn index(call: &mut Call<'_>) -> Result<Reply, Failure> {
         "vncproxy",
         "termproxy",
         "migrate",
-        "remote_migrate",
-        "mtunnel",
-        "mtunnelwebsocket",
         "resize",
         "move",
         "rrd",
@@ -108,6 +110,8 @@ pub(crate) fn index(call: &mut Call<'_>) -> Result<Reply, Failure> {
         "spiceproxy",
         "sendkey",
         "firewall",
+        "mtunnel",
+        "remote_migrate",
     ];
     Ok(Reply::Data(
         names.iter().map(|name| json!({ "subdir": name })).collect(),

@@ -9,7 +9,7 @@ use super::formats::{NET, NUMA};
 use super::hand::Hand;
 use super::live::{Inside, Machine, Run};
 use super::seed::Seed;
-use super::{Guest, Kind, inside, options, outside, patterns};
+use super::{Guest, Kind, inside, options, outside, patterns, permit};
 use crate::failure::Failure;
 use crate::latency::Step;
 use crate::world::World;
@@ -264,6 +264,7 @@ fn check(world: &World, node: &str, vmid: u32) -> Result<(), Failure> {
             world.storages.volume(node, volid)?;
         }
     }
+    mapped_devices(world, node, config)?;
     for (name, value) in &config.current {
         if options::is(name, "net")
             && let Some(bridge) = NET.parse(value).get("bridge")
@@ -274,6 +275,26 @@ fn check(world: &World, node: &str, vmid: u32) -> Result<(), Failure> {
     }
     if memory << 20 > host.memory {
         return Err(Failure::die("start failed: QEMU exited with code 1"));
+    }
+    Ok(())
+}
+
+/// Devices that are named by a mapping must have one on this node.
+fn mapped_devices(world: &World, node: &str, config: &Config) -> Result<(), Failure> {
+    for (name, value) in &config.current {
+        let family = options::indexed(name).map(|(family, _)| family);
+        let (kind, word) = match family {
+            Some("hostpci") => ("pci", "PCI"),
+            Some("usb") => ("usb", "USB"),
+            _ => continue,
+        };
+        if let Some(id) = permit::mapped(value)
+            && !world.mappings.is_on(kind, id, node)
+        {
+            return Err(Failure::die(format!(
+                "{word} device mapping not found for '{id}'"
+            )));
+        }
     }
     Ok(())
 }

@@ -11,8 +11,9 @@ use super::create::drives;
 use super::disks::Made;
 use super::drive::Drive;
 use super::hand::Hand;
-use super::{Guest, Kind, lxc, options, read, size, snapshot};
+use super::{Guest, Kind, lxc, options, permit, read, size, snapshot};
 use crate::call::{Call, Reply};
+use crate::digest;
 use crate::failure::Failure;
 use crate::latency::Step;
 use crate::lock::{self, Mode};
@@ -133,23 +134,13 @@ pub(crate) fn grow(
 
 /// `POST …/move_disk`
 pub(crate) fn move_disk(call: &mut Call<'_>) -> Result<Reply, Failure> {
-    let text = "both 'storage' and 'target-vmid' missing, either needs to be set";
+    let both = |text: &str| {
+        let errors = ["storage", "target-vmid"].map(|key| (key.to_owned(), text.to_owned()));
+        Err(Failure::params(errors.into()))
+    };
     match (call.params.has("storage"), call.params.vmid("target-vmid")) {
-        (false, None) => Err(Failure::params(
-            [("storage", text), ("target-vmid", text)]
-                .map(|(k, v)| (k.to_owned(), v.to_owned()))
-                .into(),
-        )),
-        (true, Some(_)) => Err(Failure::params(
-            ["storage", "target-vmid"]
-                .map(|key| {
-                    (
-                        key.to_owned(),
-                        "cannot set both 'storage' and 'target-vmid'".to_owned(),
-                    )
-                })
-                .into(),
-        )),
+        (false, None) => both("both 'storage' and 'target-vmid' missing, either needs to be set"),
+        (true, Some(_)) => both("either set 'storage' or 'target-vmid', but not both"),
         (false, Some(target)) => reassign(call, target),
         (true, None) => to_storage(call),
     }
@@ -161,19 +152,19 @@ fn to_storage(call: &mut Call<'_>) -> Result<Reply, Failure> {
     let storage = call.params.text("storage").to_owned();
     let format = call.params.get("format").map(str::to_owned);
     let delete = call.params.flag("delete");
-    let digest = call.params.get("digest").map(str::to_owned);
+    let seen = call.params.get("digest").map(str::to_owned);
     call.need(&format!("/storage/{storage}"), &["Datastore.AllocateSpace"])?;
     let guest = read::guest(call, Kind::Qemu)?;
-    guest.check_digest(digest.as_deref())?;
     guest.check_lock()?;
+    digest::unchanged(seen.as_deref(), &guest.config.digest())?;
     let drive = disk_of(guest, &disk)?;
+    if drive.is_plain_cdrom() {
+        return Err(Failure::die("you can't move a cdrom"));
+    }
     let volid = drive
         .volume()
         .ok_or_else(|| Failure::die(format!("disk '{disk}' has no associated volume")))?
         .to_owned();
-    if drive.is_plain_cdrom() {
-        return Err(Failure::die("you can't move a cdrom"));
-    }
     let (from, name) = call.world.storages.parse(&volid)?;
     let same_format = format
         .as_deref()
@@ -183,6 +174,9 @@ fn to_storage(call: &mut Call<'_>) -> Result<Reply, Failure> {
             "you can't move to the same storage with same format",
         ));
     }
+    let from = from.def.id.clone();
+    call.world.storages.enabled(&storage, &node)?;
+    permit::holds_images(call, &storage)?;
     let snapshotted = guest
         .config
         .snapshots
@@ -193,8 +187,6 @@ fn to_storage(call: &mut Call<'_>) -> Result<Reply, Failure> {
             "you can't move a disk with snapshots and delete the source",
         ));
     }
-    let from = from.def.id.clone();
-    call.world.storages.enabled(&storage, &node)?;
     Ok(call.task("qmmove", vmid, move |worker| async move {
         let _held = worker
             .lock_file(&lock::qemu_path(vmid), Mode::Exclusive, LOCK_WAIT)
@@ -250,56 +242,28 @@ fn reassign(call: &mut Call<'_>, target: u32) -> Result<Reply, Failure> {
     let (node, vmid) = (call.node(), call.vmid());
     let disk = call.params.text("disk").to_owned();
     let slot = call.params.get("target-disk").unwrap_or(&disk).to_owned();
-    let check = |name: &str| call.params.get(name).map(str::to_owned);
-    let (digest, target_digest) = (check("digest"), check("target-digest"));
+    let own = |name: &str| call.params.get(name).map(str::to_owned);
+    let (seen, target_seen) = (own("digest"), own("target-digest"));
     call.need(&format!("/vms/{target}"), &["VM.Config.Disk"])?;
     if vmid == target {
-        return Err(Failure::die(
-            "must be different than source VMID to move disk to another VM",
-        ));
+        let text = "must be different than source VMID to reassign disk";
+        return Err(Failure::param("target-vmid", text));
     }
-    let guest = read::guest(call, Kind::Qemu)?;
-    guest.check_digest(digest.as_deref())?;
-    guest.check_lock()?;
-    let drive = disk_of(guest, &disk)?;
-    let volid = drive.volume().unwrap_or_default().to_owned();
-    if drive.is_cdrom() {
-        return Err(Failure::die(
-            "CD drive contents can't be moved to another VM",
-        ));
-    }
-    if guest.is_running() && !options::is(&disk, "unused") {
-        return Err(Failure::die(format!(
-            "Cannot move disk of running VM {vmid}: stop it first"
-        )));
-    }
-    if guest
-        .config
-        .snapshots
-        .values()
-        .any(|snap| change::uses(snap, &volid))
-    {
-        return Err(Failure::die(
-            "Can't move disk used by a snapshot to another VM",
-        ));
-    }
-    let other = call.world.guests.find(Kind::Qemu, &node, target)?;
-    other.check_digest(target_digest.as_deref())?;
-    other.check_lock()?;
-    if other.config.get(&slot).is_some() {
-        return Err(Failure::die(format!(
-            "Target disk key '{slot}' is already in use for target VM '{target}'"
-        )));
+    let volid = reassignable(call.world, &node, (vmid, &disk), (target, &slot))?;
+    for (id, seen) in [(vmid, seen), (target, target_seen)] {
+        let guest = call.world.guests.find(Kind::Qemu, &node, id)?;
+        digest::unchanged(seen.as_deref(), &guest.config.digest())
+            .map_err(|failure| Failure::die(format!("VM {id}: {}", failure.message)))?;
     }
     Ok(call.task(
         "qmmove",
-        format!("{vmid}-{target}"),
+        format!("{vmid}-{disk}>{target}-{slot}"),
         move |worker| async move {
             let _held = worker
                 .lock_file(&lock::qemu_path(vmid), Mode::Exclusive, LOCK_WAIT)
                 .await?;
             worker.log(format!(
-                "moving disk '{disk}' from VM '{vmid}' to '{target}'"
+                "reassign disk '{disk}' from VM '{vmid}' as '{slot}' to VM '{target}'"
             ));
             worker.take(Step::Configure).await?;
             let node = worker.node().to_owned();
@@ -314,10 +278,66 @@ fn reassign(call: &mut Call<'_>, target: u32) -> Result<Reply, Failure> {
                 Ok::<_, Failure>(())
             })?;
             worker.log(format!("removing disk '{disk}' from VM '{vmid}' config"));
-            worker.log(format!("target VM '{target}' updated with '{slot}'"));
             Ok(())
         },
     ))
+}
+
+/// The volume on one VM's disk, if it can become another VM's.
+fn reassignable(
+    world: &World,
+    node: &str,
+    (vmid, disk): (u32, &str),
+    (target, slot): (u32, &str),
+) -> Result<String, Failure> {
+    let place = |id: u32, word: &str| {
+        let found = world.guests.get(id).map(|guest| guest.node.as_str());
+        found.ok_or_else(|| Failure::die(format!("could not find {word} {id}")))
+    };
+    let (here, there) = (place(vmid, "VM")?, place(target, "target VM")?);
+    if here != there {
+        return Err(Failure::die(format!(
+            "Both VMs need to be on the same node ({here} != {there})"
+        )));
+    }
+    let source = world.guests.find(Kind::Qemu, node, vmid)?;
+    source.check_lock()?;
+    let other = world.guests.find(Kind::Qemu, node, target)?;
+    other.check_lock()?;
+    if source.is_template() || other.is_template() {
+        return Err(Failure::die("Can't move disks from or to template VMs"));
+    }
+    let Some(drive) = source.config.get(disk).map(Drive::parse) else {
+        return Err(Failure::die(format!(
+            "Disk '{disk}' for VM '{vmid}' does not exist"
+        )));
+    };
+    if other.config.get(slot).is_some() {
+        return Err(Failure::die(format!(
+            "Target disk key '{slot}' is already in use for VM '{target}'"
+        )));
+    }
+    if drive.is_plain_cdrom() {
+        return Err(Failure::die(
+            "CD drive contents can't be moved to another VM",
+        ));
+    }
+    let Some(volid) = drive.volume() else {
+        let file = drive.file();
+        return Err(Failure::die(format!("Volume '{file}' not managed by PVE")));
+    };
+    let mut snapshots = source.config.snapshots.values();
+    if snapshots.any(|snap| change::uses(snap, volid)) {
+        return Err(Failure::die(
+            "Can't move disk used by a snapshot to another VM",
+        ));
+    }
+    if source.is_running() && !options::is(disk, "unused") {
+        return Err(Failure::die(
+            "Cannot move disk to another VM while the source VM is running - detach first",
+        ));
+    }
+    Ok(volid.to_owned())
 }
 
 /// `POST …/template`

@@ -330,7 +330,8 @@ impl Client {
     /// Waits for a task.
     pub(crate) async fn ended(&self, upid: &str) -> Ended {
         let node = upid.split(':').nth(1).unwrap();
-        let path = format!("/nodes/{node}/tasks/{upid}");
+        // A disk that changes hands has an arrow in its task.
+        let path = format!("/nodes/{node}/tasks/{}", upid.replace('>', "%3E"));
         for _ in 0..100_000 {
             let status = self.get(&format!("{path}/status")).await;
             if status["status"] == "stopped" {

@@ -30,6 +30,7 @@ mod http;
 mod networks;
 mod nodes;
 mod proxmoxer;
+mod refusals;
 mod replication;
 mod resources;
 mod second_factor;

@@ -39,7 +39,7 @@ fn config_params(release: Release) -> Vec<Param> {
         text("delete").format(format::CONFIG_ID_LIST).optional(),
         text("revert").format(format::CONFIG_ID_LIST).optional(),
         guest_digest(),
-        flag("force"),
+        flag("force").requires("delete"),
         flag("skiplock"),
     ]);
     params
