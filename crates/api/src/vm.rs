@@ -60,9 +60,9 @@ pub use image::{
     Checksum, ChecksumAlgorithm, ImageReplica, ImageSource, VMImage, VMImageSpec, VMImageStatus,
 };
 pub use machine::{
-    Adoption, CloneFrom, DeletionPolicy, Firewall, FirewallRule, HighAvailability, LossPolicy,
-    ManagementPolicy, Readiness, RestoreFrom, RevertTo, RevertWish, Startup, UpdatePolicy,
-    VirtualMachine, VirtualMachineSpec, VirtualMachineStatus,
+    Adoption, CloneFrom, DeletionPolicy, Firewall, FirewallRule, HighAvailability, LARGER_DISKS,
+    LossPolicy, ManagementPolicy, Readiness, RestoreFrom, RevertTo, RevertWish, Startup,
+    UpdatePolicy, VirtualMachine, VirtualMachineSpec, VirtualMachineStatus,
 };
 pub use migration::{MIGRATION_FAILED, VMMigration, VMMigrationSpec, VMMigrationStatus};
 pub use network::{

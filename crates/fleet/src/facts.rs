@@ -63,6 +63,8 @@ pub struct GuestFacts {
     pub pending: Vec<String>,
     /// Its disks.
     pub disks: Vec<DiskFacts>,
+    /// Disks that came larger from their source than they are declared.
+    pub larger: Vec<Larger>,
     /// Why it is on its node, when this fleet placed it.
     pub placement: Option<String>,
     /// First-boot data was changed after the guest had read it: it has no effect on this guest.
@@ -103,6 +105,17 @@ pub struct DiskFacts {
     pub volume: String,
     /// Its size.
     pub size: Option<Size>,
+}
+
+/// A disk that is as large as its source, which is more than was declared.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Larger {
+    /// The caller's name for it.
+    pub disk: String,
+    /// Its size.
+    pub has: Size,
+    /// The size that was declared.
+    pub declared: Size,
 }
 
 /// An owned field that differs from what was declared.

@@ -22,10 +22,10 @@ use tokio::time::Instant;
 
 use crate::{
     Event, Failure, GuestFacts, GuestIntent, GuestProgress, GuestRecord, NodeName, Outcome,
-    PowerFact, Vmid, Waiting,
+    PowerFact, Size, Vmid, Waiting,
     cluster::{Cluster, Memory},
     desired,
-    facts::{DiskFacts, NicFacts},
+    facts::{DiskFacts, Larger, NicFacts},
     prop::Prop,
     record::{Identity, StepKind},
     trouble::{self, Trouble},
@@ -254,10 +254,28 @@ impl<'a> Pass<'a> {
         }
         facts.agent = memory.guest.answered;
         facts.nics = nics(identity, &memory);
+        facts.larger = self.larger(identity);
         if let Some(model) = &memory.model {
             facts.disks = disks(identity, model);
         }
         facts
+    }
+
+    /// The disks that came larger from their source than they are declared now.
+    fn larger(&self, identity: &Identity) -> Vec<Larger> {
+        let declared = self.intent.disks.iter();
+        declared
+            .filter_map(|disk| {
+                let slot = identity.disks.get(&disk.name)?.to_string();
+                let has = Size::bytes(*self.record.brought.get(&slot)?);
+                let declared = disk.size.filter(|declared| *declared < has)?;
+                Some(Larger {
+                    disk: disk.name.clone(),
+                    has,
+                    declared,
+                })
+            })
+            .collect()
     }
 
     /// The power state: what a task's end told, until the view can know better.

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use api::infrastructure::v1beta1::ProxmoxMachine;
-use api::vm::{Container, PowerState, VMSnapshot, VirtualMachine, condition};
+use api::vm::{Container, LARGER_DISKS, PowerState, VMSnapshot, VirtualMachine, condition};
 use kube::{ResourceExt as _, api::ListParams};
 use pve::{NodeName, Vmid, api::storage::StorageFilter};
 
@@ -263,8 +263,8 @@ fn told_truly(machine: &VirtualMachine, made: &[&Guest]) -> Vec<String> {
     }
     if let Some(disk) = machine.spec.disks.first() {
         let wanted = disk.size.as_gib();
-        // A source that grows while it is copied makes a larger copy: nobody's data is lost, and the next reading tells.
-        let larger_is_well = machine.spec.clone_from.is_some();
+        // A source that grew before it was copied makes a larger copy, which the machine must say.
+        let larger_is_well = condition(&status.conditions, LARGER_DISKS).is_some();
         let fits = |size: u64| size == wanted || (larger_is_well && size > wanted);
         if !guest.config.values().filter_map(|v| gibibytes(v)).any(fits) {
             wrong.push(format!(

@@ -406,6 +406,9 @@ pub enum Readiness {
     Running,
 }
 
+/// The condition of a machine whose disk came larger from its source than it is declared.
+pub const LARGER_DISKS: &str = "LargerDisks";
+
 /// What is known about a machine.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]

@@ -402,10 +402,11 @@ impl Pass<'_> {
 
     /// A copy cannot be smaller than its source: what a disk brought along is not taken for a wish to shrink it.
     fn keep_what_was_brought(&mut self, changes: &mut Changes) {
-        let young = self.record.stage < Stage::Settled;
+        // What it is larger by later on, it was not brought with.
+        let new = self.record.stage < Stage::Configured;
         let copied = super::choose::is_copy(&self.intent.source);
         for (slot, has, wanted) in std::mem::take(&mut changes.shrink) {
-            if young && copied && !self.record.brought.contains_key(&slot) {
+            if new && copied && !self.record.brought.contains_key(&slot) {
                 self.event(
                     "DiskLarger",
                     format!("disk {slot} stays as large as its source, {has}, though {wanted} is declared"),

@@ -261,6 +261,8 @@ async fn a_copy_of_a_larger_source_stays_as_large_grows_when_asked_and_never_shr
         let outcome = &bench.progress(&owner).outcome;
         assert_eq!(outcome, &Outcome::Settled, "{mode:?} {}", bench.stories());
         let brought = bench.progress(&owner).facts.clone();
+        assert_eq!(brought.larger.len(), 1, "and it is told");
+        assert_eq!(brought.larger[0].declared, Size::mib(512));
         let at_rest = bench.requests();
         bench.call_now(&owner).await;
         assert_eq!(bench.progress(&owner).outcome, Outcome::Settled);
@@ -272,6 +274,7 @@ async fn a_copy_of_a_larger_source_stays_as_large_grows_when_asked_and_never_shr
         let disk = config_of(&bench, &owner).await;
         let disk = disk.get("scsi0").unwrap();
         assert!(disk.contains("size=64G"), "{mode:?}: {disk} {brought:?}");
+        assert_eq!(bench.progress(&owner).facts.larger, []);
 
         intent.disks[0].size = Some(Size::gib(48));
         bench.want(intent);
@@ -282,4 +285,26 @@ async fn a_copy_of_a_larger_source_stays_as_large_grows_when_asked_and_never_shr
             refused.outcome
         );
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_disk_that_was_grown_is_not_taken_for_a_large_source_before_the_guest_has_answered() {
+    let mut bench = Bench::new();
+    bench.ready().await;
+    let mut intent = machine("web", TEMPLATE);
+    let owner = bench.want(intent.clone());
+    let runs = |bench: &Bench| bench.progress(&owner).facts.power == fleet::PowerFact::Running;
+    bench.call_now(&owner).await;
+    while !runs(&bench) {
+        bench.run_for(std::time::Duration::from_secs(1)).await;
+    }
+    assert_ne!(bench.progress(&owner).outcome, Outcome::Settled);
+    intent.disks[0].size = Some(Size::gib(10));
+    bench.want(intent);
+    let refused = bench.call_now(&owner).await;
+    assert!(
+        matches!(&refused.outcome, Outcome::Failed { message, .. } if message.contains("cannot be made smaller")),
+        "{:?}",
+        refused.outcome
+    );
 }

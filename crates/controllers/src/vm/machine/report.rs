@@ -1,11 +1,12 @@
 //! What the engine says, as status.
 
 use api::vm::{
-    Bytes, FleetRecord, NetworkStatus, Phase, StepView, VirtualMachine, VirtualMachineStatus,
-    condition,
+    Bytes, FleetRecord, LARGER_DISKS, NetworkStatus, Phase, StepView, VirtualMachine,
+    VirtualMachineStatus, condition,
 };
 use fleet::{
-    GuestFacts, GuestIntent, GuestProgress, Outcome, PowerFact, StepKind, Waiting, record::Stage,
+    GuestFacts, GuestIntent, GuestProgress, Outcome, PowerFact, StepKind, Waiting, facts::Larger,
+    record::Stage,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::ResourceExt as _;
@@ -97,6 +98,7 @@ pub(super) fn status(
             format!("{} differ from what is declared", keys.join(", ")),
         );
     }
+    larger(&mut now, &facts.larger);
     if facts.stale_first_boot {
         now.set(
             "FirstBootDataCurrent",
@@ -169,6 +171,20 @@ pub(super) fn status(
         reverted_to: before.reverted_to.clone(),
         record: serde_json::to_value(&record).ok().map(FleetRecord),
     }
+}
+
+/// A disk that cannot be as small as it is declared does no harm, and is told for as long as it is so.
+fn larger(now: &mut Conditions, disks: &[Larger]) {
+    if disks.is_empty() {
+        return;
+    }
+    let each: Vec<String> = disks
+        .iter()
+        .map(|Larger { disk, has, declared }| {
+            format!("disk {disk:?} is as large as its source, {has}, though {declared} is declared: declare {has}")
+        })
+        .collect();
+    now.set(LARGER_DISKS, true, "LargerThanDeclared", each.join("; "));
 }
 
 fn ready(
