@@ -5,17 +5,17 @@ use std::time::Duration;
 use pve::{
     GuestConfig, SnapshotName,
     api::guest::snapshot::{CreateSnapshot, Snapshot},
-    task::{Source, TaskFilter},
+    task::{Source, TaskEnd, TaskFilter},
 };
 
 use super::{Act, Flow, failed};
 use crate::{
-    Failure, Outcome, PowerFact, Upid, Waiting,
+    Event, Failure, Outcome, PowerFact, Upid, Waiting,
     cluster::GuestMemory,
     diff::is_seed,
     intent::{SnapshotIntent, SnapshotWish},
     mark,
-    record::{Reverting, StepKind},
+    record::{InFlight, Reverting, StepKind},
     view::{GuestRow, View},
 };
 
@@ -24,7 +24,14 @@ impl Act<'_> {
         let name = SnapshotName::new(intent.name.clone())
             .map_err(|error| failed(Failure::Invalid, format!("name: {error}")))?;
         let view = self.view()?;
-        let ended = self.settle()?;
+        let mut ended = self.settle()?;
+        if let Some((StepKind::Rollback, upid, Err(pve::Error::OutcomeUnknown { .. }))) = &ended {
+            let upid = upid.clone();
+            match self.forgotten_rollback(intent, &view, &upid).await? {
+                Some(end) => ended = Some((StepKind::Rollback, upid, Ok(end))),
+                None => ended = None,
+            }
+        }
         if matches!(ended, Some((StepKind::Rollback, ..))) {
             // Whatever came of it, the next one is another.
             self.record.reverting = None;
@@ -176,6 +183,42 @@ impl Act<'_> {
         let task = self.cluster.started(self.owner, step, upid);
         self.record.in_flight.push(task);
         Outcome::Working { step, message }
+    }
+
+    /// PVE does not know any more how the task ended that took the guest back. To do it again would throw away what was
+    /// written since, so the guest itself is asked: it says what snapshot it goes on from.
+    async fn forgotten_rollback(
+        &mut self,
+        intent: &SnapshotIntent,
+        view: &View,
+        upid: &Upid,
+    ) -> Flow<Option<TaskEnd>> {
+        // Until that is known, it is not forgotten here as well.
+        self.record.in_flight = vec![InFlight {
+            step: StepKind::Rollback,
+            upid: upid.clone(),
+        }];
+        let mut done = false;
+        if let Some(row) = self.row(view).await?
+            && let Some(config) = self.checked(&row).await?
+        {
+            // A task that died leaves its lock.
+            self.free(&row)?;
+            done = config.get("parent") == Some(intent.name.as_str());
+        }
+        self.record.in_flight.clear();
+        self.record.reverting = None;
+        if !done {
+            return Ok(None);
+        }
+        self.events.push(Event::warning(
+            "RevertForgotten",
+            format!(
+                "PVE no longer knows task {upid}; guest {} goes on from '{}', so it is taken as done",
+                intent.guest, intent.name
+            ),
+        ));
+        Ok(Some(TaskEnd::Ok))
     }
 
     /// Whether the guest runs, asked at the source.

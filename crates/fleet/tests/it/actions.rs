@@ -180,6 +180,66 @@ async fn a_revert_whose_answer_is_lost_is_not_done_twice() {
     assert_eq!(reverts(&bench, &identity).await, before);
 }
 
+/// The same task as PVE would call one it has thrown the log of away.
+fn forgotten(record: &ActionRecord) -> ActionRecord {
+    let mut record = record.clone();
+    for task in &mut record.in_flight {
+        let mut parts: Vec<String> = task
+            .upid
+            .to_string()
+            .split(':')
+            .map(str::to_owned)
+            .collect();
+        parts[2] = "00000001".to_owned();
+        task.upid = parts.join(":").parse().unwrap();
+    }
+    record
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_revert_that_pve_has_forgotten_is_done_again_only_if_the_guest_was_not_taken_back() {
+    let (mut bench, identity) = settled().await;
+    let mut record = ActionRecord::default();
+    let intent = snapshot(identity.vmid, SnapshotWish::Present);
+    drive!(bench, snapshot, intent, record);
+    let wish = SnapshotWish::Reverted {
+        generation: 1,
+        start: true,
+    };
+    let intent = snapshot(identity.vmid, wish);
+    let prepared = bench.fleet.snapshot(&intent, &record).await.record;
+    let sent = bench.fleet.snapshot(&intent, &prepared).await.record;
+    assert_eq!(sent.in_flight.len(), 1);
+    bench.restart();
+    bench.run_for(Duration::from_mins(1)).await;
+    assert_eq!(reverts(&bench, &identity).await, 1);
+    let mut stored = forgotten(&sent);
+    let reverted = drive!(bench, snapshot, intent, stored);
+    assert_eq!(reverted.record.reverted, 1);
+    assert_eq!(
+        reverts(&bench, &identity).await,
+        1,
+        "what was written since stays"
+    );
+
+    // Another snapshot was taken since: the guest goes on from that one, so nothing was undone yet.
+    let qemu = bench.client().node(&identity.node).qemu(identity.vmid);
+    let later = pve::SnapshotName::new("later".to_owned()).unwrap();
+    let taken = pve::api::guest::snapshot::CreateSnapshot::new(later);
+    qemu.snapshot(&taken).await.unwrap();
+    bench.run_for(Duration::from_mins(1)).await;
+    let wish = SnapshotWish::Reverted {
+        generation: 2,
+        start: true,
+    };
+    let intent = snapshot(identity.vmid, wish);
+    let mut stored = forgotten(&sent);
+    stored.reverted = 1;
+    let reverted = drive!(bench, snapshot, intent, stored);
+    assert_eq!(reverted.record.reverted, 2);
+    assert_eq!(reverts(&bench, &identity).await, 2);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_snapshot_of_a_guest_that_is_not_the_one_meant_is_refused() {
     let (mut bench, _) = settled().await;
