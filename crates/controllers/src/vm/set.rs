@@ -4,6 +4,8 @@
 //! template reaches them from the highest number down, a few at a time, each only when the ones before it
 //! are Ready again. What a machine can take over in place is taken over in place; a new origin (image) means
 //! a new guest.
+//!
+//! A machine that somebody else made under such a name stays theirs: the set says so and waits.
 
 use std::{
     collections::BTreeMap,
@@ -34,6 +36,8 @@ use crate::{
 const REVISION: &str = "infra.virtrigaud.io/revision";
 /// The label with the name of the set a machine belongs to.
 const SET: &str = "infra.virtrigaud.io/set";
+/// How often a set looks whether a name it needs is free.
+const TAKEN: Duration = Duration::from_secs(10);
 
 /// A set is looked at when one of its machines changes.
 pub(crate) fn wire(watches: &mut Watches, context: &Arc<Context>) {
@@ -74,9 +78,21 @@ pub(crate) async fn reconcile(set: Arc<VMSet>, context: Arc<Context>) -> Result<
         }
     };
     let api: Api<VirtualMachine> = context.api_in(&namespace(&*set));
+    let (mut taken, mut going) = (Vec::new(), false);
     for index in &plan.apply {
         let machine = member(&set, *index);
         let name = machine.name_any();
+        if !machines.contains_key(index)
+            && let Some(there) = api.get_opt(&name).await?
+            && !is_for(&set, &there)
+        {
+            if there.metadata.deletion_timestamp.is_some() {
+                going = true;
+            } else {
+                taken.push(name);
+            }
+            continue;
+        }
         api.patch(
             &name,
             &PatchParams::apply(MANAGER).force(),
@@ -104,11 +120,24 @@ pub(crate) async fn reconcile(set: Arc<VMSet>, context: Arc<Context>) -> Result<
             .normal(&*set, "Deleted", &format!("deleted VirtualMachine {name}"))
             .await;
     }
-    let status = report(&context, &set, &before, &machines, Ok(&plan));
+    let taken = (!taken.is_empty()).then(|| {
+        format!(
+            "VirtualMachine {} exists and is not of this set: delete it, or give it the labels of spec.selector to make it so, or name the set otherwise",
+            taken.join(", ")
+        )
+    });
+    if let Some(message) = &taken {
+        context.warn(&*set, "NameTaken", message).await;
+    }
+    let status = report(&context, &set, &before, &machines, Ok(taken.as_deref()));
     context
         .statuses
         .write(&context.client, &*set, set.status.as_ref(), &status)
         .await?;
+    if going || taken.is_some() {
+        // A machine that is not of the set tells it nothing when it goes.
+        return Ok(Action::requeue(TAKEN));
+    }
     // One that is Ready and does not count yet will, without anything else happening.
     let soonest = machines
         .values()
@@ -116,6 +145,17 @@ pub(crate) async fn reconcile(set: Arc<VMSet>, context: Arc<Context>) -> Result<
         .filter(|left| !left.is_zero())
         .min();
     Ok(soonest.map_or_else(Action::await_change, Action::requeue))
+}
+
+/// Whether a machine that has the name of a member may be taken for one: it is the set's, or nobody's and meant by its selector.
+fn is_for(set: &VMSet, machine: &VirtualMachine) -> bool {
+    let owners = machine.owner_references();
+    let controller = owners.iter().find(|owner| owner.controller == Some(true));
+    if let Some(controller) = controller {
+        return Some(&controller.uid) == set.uid().as_ref();
+    }
+    let mut wanted = set.spec.selector.match_labels.iter().flatten().peekable();
+    wanted.peek().is_some() && wanted.all(|(key, value)| machine.labels().get(key) == Some(value))
 }
 
 /// The machines of a set, by number.
@@ -318,7 +358,7 @@ fn report(
     set: &VMSet,
     before: &VMSetStatus,
     machines: &BTreeMap<i32, Arc<VirtualMachine>>,
-    plan: Result<&Plan, &Invalid>,
+    hindered: Result<Option<&str>, &Invalid>,
 ) -> VMSetStatus {
     let count = |test: &dyn Fn(&Arc<VirtualMachine>) -> bool| {
         i32::try_from(machines.values().filter(|machine| test(machine)).count()).unwrap_or(i32::MAX)
@@ -344,8 +384,9 @@ fn report(
     let message = format!(
         "{available} of {wanted} machines are available, {current} from the present template"
     );
-    match plan {
+    match hindered {
         Err(invalid) => now.set("Ready", false, "InvalidSpec", invalid.to_string()),
+        Ok(Some(taken)) => now.set("Ready", false, "NameTaken", taken),
         Ok(_) if all => now.set("Ready", true, "Complete", message),
         Ok(_) => now.set("Ready", false, "Progressing", message),
     }

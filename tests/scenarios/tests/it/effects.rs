@@ -122,6 +122,41 @@ spec:
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_set_takes_no_machine_that_somebody_else_made_under_its_names() {
+    let bed = prepared().await;
+    let named = manifest!("machine").replace("name: web-server", "name: web-1");
+    bed.apply(&named).await;
+    let before: VirtualMachine = bed.until_ready("web-1").await;
+    bed.apply(
+        "
+apiVersion: infra.virtrigaud.io/v1beta1
+kind: VMSet
+metadata: { name: web }
+spec:
+  replicas: 2
+  selector: { matchLabels: { app: web } }
+  template:
+    metadata: { labels: { app: web } }
+    spec:
+      classRef: { name: small }
+      imageRef: { name: ubuntu-22 }
+",
+    )
+    .await;
+    bed.until_reason::<VMSet>("web", "Ready", "NameTaken").await;
+    bed.until_ready::<VirtualMachine>("web-0").await;
+    let after: VirtualMachine = bed.get("web-1").await;
+    assert_eq!(after.spec, before.spec);
+    assert_eq!(after.metadata.owner_references, None);
+
+    // Once the name is free, the set has what it needs.
+    bed.delete::<VirtualMachine>("web-1").await;
+    bed.until_ready::<VMSet>("web").await;
+    let own: VirtualMachine = bed.get("web-1").await;
+    assert_ne!(own.metadata.uid, before.metadata.uid);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_machine_says_where_its_console_is() {
     let bed = prepared().await;
     bed.apply(manifest!("machine")).await;
