@@ -190,7 +190,7 @@ fn forgotten(record: &ActionRecord) -> ActionRecord {
             .split(':')
             .map(str::to_owned)
             .collect();
-        parts[2] = "00000001".to_owned();
+        "00000001".clone_into(&mut parts[2]);
         task.upid = parts.join(":").parse().unwrap();
     }
     record
