@@ -1,6 +1,6 @@
-//! Consoles of machines, through this process: `/console/NAMESPACE/NAME`.
+//! Consoles of machines, through this process: `/console/NAMESPACE/NAME`, and `/console/NAMESPACE/NAME/screen`.
 //!
-//! Nobody is handed a ticket of Proxmox VE. Whoever wants to see a machine's serial line makes up a secret and writes its digest on the machine
+//! Nobody is handed a ticket of Proxmox VE. Whoever wants to see a machine's serial line or screen makes up a secret and writes its digest on the machine
 //! ([`ANNOTATION`]), which the Kubernetes API lets only those do who may change the machine; then it comes here with the secret. It is good for
 //! one visit, begun within a minute by the API server's own clock ([`FRESH`]). No Kubernetes credential leaves its owner's hands, every way of
 //! logging in to Kubernetes works, and what is stored tells nobody anything.
@@ -8,6 +8,9 @@
 //! The visitor speaks a WebSocket whose messages are those of PVE's terminal proxy, without its introduction: `0:LENGTH:bytes` is typed,
 //! `1:COLUMNS:ROWS:` is the window, `2` says that one is still there; what comes back is the line itself. `oxmox vm console` is such a
 //! visitor. The introduction, with PVE's ticket, is made here.
+//!
+//! Over the screen's WebSocket goes the remote framebuffer protocol as it is. QEMU asks its viewer for a password, which PVE makes up for this
+//! one visit and the answer to the visitor names ([`PASSWORD`]); `oxmox vm vnc` shows it to whoever sits before the viewer.
 
 mod carry;
 mod permit;
@@ -26,11 +29,15 @@ use axum::routing::get;
 use controllers::Clock;
 use fleet::{ClusterName, Fleet, NodeName, Vmid};
 use kube::{Api, Client};
+use secrecy::ExposeSecret as _;
 use serde::Deserialize;
 use tokio::net::TcpListener;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 pub(crate) use permit::{ANNOTATION, MANAGER, digest};
+
+/// The header with the password a viewer of the screen is asked for.
+pub(crate) const PASSWORD: HeaderName = HeaderName::from_static("oxmox-vnc-password");
 
 /// A server of consoles; dropping it stops it.
 pub(crate) struct Consoles {
@@ -78,7 +85,8 @@ impl Consoles {
             engine: engine.clone(),
         };
         let router = Router::new()
-            .route("/console/{namespace}/{name}", get(console))
+            .route("/console/{namespace}/{name}", get(serial))
+            .route("/console/{namespace}/{name}/screen", get(screen))
             .with_state(server);
         let stop = CancellationToken::new();
         let stopped = stop.clone().cancelled_owned();
@@ -119,13 +127,56 @@ struct Token {
     token: Option<String>,
 }
 
-async fn console(
+/// What of a machine is shown.
+#[derive(Clone, Copy)]
+enum Show {
+    Serial,
+    Screen,
+}
+
+async fn serial(
     State(server): State<Server>,
     Path((namespace, name)): Path<(String, String)>,
     Query(query): Query<Token>,
     request: Request,
 ) -> Response {
-    match admit(&server, &namespace, &name, query.token, request).await {
+    console(
+        &server,
+        &namespace,
+        &name,
+        query.token,
+        request,
+        Show::Serial,
+    )
+    .await
+}
+
+async fn screen(
+    State(server): State<Server>,
+    Path((namespace, name)): Path<(String, String)>,
+    Query(query): Query<Token>,
+    request: Request,
+) -> Response {
+    console(
+        &server,
+        &namespace,
+        &name,
+        query.token,
+        request,
+        Show::Screen,
+    )
+    .await
+}
+
+async fn console(
+    server: &Server,
+    namespace: &str,
+    name: &str,
+    token: Option<String>,
+    request: Request,
+    show: Show,
+) -> Response {
+    match admit(server, namespace, name, token, request, show).await {
         Ok(response) => response,
         Err(Refusal(status, text)) => (status, text + "\n").into_response(),
     }
@@ -137,6 +188,7 @@ async fn admit(
     name: &str,
     token: Option<String>,
     mut request: Request,
+    show: Show,
 ) -> Result<Response, Refusal> {
     let token = bearer(request.headers()).or(token).ok_or_else(|| {
         let text =
@@ -153,7 +205,7 @@ async fn admit(
     })?;
     let machines: Api<VirtualMachine> = Api::namespaced(server.client.clone(), namespace);
     let machine = permit::redeem(&machines, name, &token, &server.clock).await?;
-    let line = open(&fleet, &machine).await?;
+    let (line, password) = open(&fleet, &machine, show).await?;
     let upgrade = hyper::upgrade::on(&mut request);
     tokio::spawn(async move {
         if let Ok(visitor) = upgrade.await {
@@ -173,11 +225,18 @@ async fn admit(
             .headers_mut()
             .insert(header::SEC_WEBSOCKET_PROTOCOL, binary);
     }
+    if let Some(password) = password {
+        response.headers_mut().insert(PASSWORD, password);
+    }
     Ok(response)
 }
 
-/// Opens the machine's serial line.
-async fn open(fleet: &Fleet, machine: &VirtualMachine) -> Result<carry::Line, Refusal> {
+/// Opens the machine's serial line, or its screen with the password a viewer is asked for.
+async fn open(
+    fleet: &Fleet,
+    machine: &VirtualMachine,
+    show: Show,
+) -> Result<(carry::Line, Option<HeaderValue>), Refusal> {
     let nowhere = || {
         let text = "the machine does not exist on Proxmox VE yet; `oxmox vm describe` says why";
         Refusal::new(StatusCode::CONFLICT, text)
@@ -203,14 +262,27 @@ async fn open(fleet: &Fleet, machine: &VirtualMachine) -> Result<carry::Line, Re
         Refusal::new(StatusCode::BAD_GATEWAY, text)
     };
     let guest = pve.node(&node).qemu(vmid);
-    let console = guest.terminal().await.map_err(failed)?;
-    let tunnel = guest.visit(&console).await.map_err(failed)?;
-    carry::Line::greet(tunnel, &console).await.ok_or_else(|| {
-        Refusal::new(
-            StatusCode::BAD_GATEWAY,
-            "Proxmox VE hung up before the console was open",
-        )
-    })
+    let hung_up = || {
+        let text = "Proxmox VE hung up before the console was open: does the machine run?";
+        Refusal::new(StatusCode::BAD_GATEWAY, text)
+    };
+    match show {
+        Show::Serial => {
+            let console = guest.terminal().await.map_err(failed)?;
+            let tunnel = guest.visit(&console).await.map_err(failed)?;
+            let line = carry::Line::greet(tunnel, &console).await;
+            Ok((line.ok_or_else(hung_up)?, None))
+        }
+        Show::Screen => {
+            let console = guest.screen().await.map_err(failed)?;
+            let tunnel = guest.visit(&console).await.map_err(failed)?;
+            let line = carry::Line::plain(tunnel).await.ok_or_else(hung_up)?;
+            let mut password =
+                HeaderValue::from_str(console.password().expose_secret()).map_err(|_| hung_up())?;
+            password.set_sensitive(true);
+            Ok((line, Some(password)))
+        }
+    }
 }
 
 fn bearer(headers: &HeaderMap) -> Option<String> {

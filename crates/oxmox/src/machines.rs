@@ -47,6 +47,8 @@ enum Command {
     },
     /// Attaches this terminal to a machine's serial line; Ctrl-] leaves.
     Console(console::Console),
+    /// Shows a machine's screen to a VNC viewer on this computer.
+    Vnc(console::Vnc),
     /// Starts a machine.
     Start(Act),
     /// Shuts a machine down.
@@ -98,6 +100,7 @@ impl Machines {
             } => show::list(&there, all_namespaces, json).await?,
             Command::Describe { name } => show::describe(&there, &name).await?,
             Command::Console(console) => console::open(&there, &console).await?,
+            Command::Vnc(vnc) => console::show(&there, &vnc).await?,
             Command::Start(act) => {
                 there
                     .change(&act, json!({ "powerState": "On" }), "started")

@@ -23,7 +23,7 @@ pub(super) fn accept(key: &str) -> String {
     STANDARD.encode(Sha1::digest(format!("{key}{SALT}")))
 }
 
-/// An open serial line.
+/// An open serial line or screen.
 pub(super) struct Line {
     socket: WebSocketStream<Tunnel>,
     /// What was said after the welcome, in the same breath.
@@ -43,6 +43,18 @@ impl Line {
         }
         let first = heard.strip_prefix(WELCOME)?;
         let first = Bytes::copy_from_slice(first);
+        Some(Self { socket, first })
+    }
+}
+
+impl Line {
+    /// A line that begins to speak by itself, as a screen does; `None` if it does not.
+    pub(super) async fn plain(tunnel: Tunnel) -> Option<Self> {
+        let mut socket = WebSocketStream::from_raw_socket(tunnel, Role::Client, None).await;
+        let mut first = Bytes::new();
+        while first.is_empty() {
+            first = payload(socket.next().await?.ok()?)?;
+        }
         Some(Self { socket, first })
     }
 }

@@ -1,6 +1,7 @@
-//! `oxmox vm console`: a machine's serial line in this terminal.
+//! `oxmox vm console`: a machine's serial line in this terminal; `oxmox vm vnc`: its screen in a viewer.
 
 mod connect;
+mod screen;
 mod terminal;
 
 use anyhow::{Context as _, Result, bail};
@@ -11,6 +12,7 @@ use kube::api::{Patch, PatchParams};
 use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::json;
 
+pub(super) use self::screen::{Vnc, show};
 use super::act::There;
 use crate::console::{ANNOTATION, MANAGER, digest};
 use crate::output;
@@ -30,6 +32,20 @@ pub(super) struct Console {
 
 pub(super) async fn open(there: &There, console: &Console) -> Result<()> {
     let name = &console.name;
+    let url = address(there, name).await?;
+    let secret = permit(there, name).await?;
+    if console.url {
+        return output::data(&format!("{url}?token={}\n", secret.expose_secret()));
+    }
+    let (socket, _) = connect::connect(&url, &secret, console.ca.as_deref()).await?;
+    output::say(format_args!(
+        "{name}'s serial line; Ctrl-] leaves, Enter shows a prompt"
+    ));
+    terminal::attach(socket).await
+}
+
+/// Where the machine's console is served.
+async fn address(there: &There, name: &str) -> Result<String> {
     let machine = there.machine(name).await?;
     let status = machine.status.unwrap_or_default();
     let Some(url) = status.console_url else {
@@ -40,15 +56,7 @@ pub(super) async fn open(there: &There, console: &Console) -> Result<()> {
             "consoles are not served here: start `oxmox operator` with --console-listen and --console-url; Proxmox VE's own page is {url}"
         );
     }
-    let secret = permit(there, name).await?;
-    if console.url {
-        return output::data(&format!("{url}?token={}\n", secret.expose_secret()));
-    }
-    let socket = connect::connect(&url, &secret, console.ca.as_deref()).await?;
-    output::say(format_args!(
-        "{name}'s serial line; Ctrl-] leaves, Enter shows a prompt"
-    ));
-    terminal::attach(socket).await
+    Ok(url)
 }
 
 /// Makes up a secret and writes its digest on the machine, for one visit.

@@ -203,6 +203,34 @@ async fn a_console_is_opened_through_the_operator_once_per_permit() {
     assert!(off.contains("not running"), "{off}");
 }
 
+#[tokio::test]
+async fn a_viewer_sees_the_screen_through_the_operator_with_a_password_for_one_visit() {
+    use tokio::io::AsyncReadExt as _;
+    let demo = Demo::start().await;
+    let kubeconfig = demo.kubeconfig().join("kubeconfig");
+    let kubeconfig = kubeconfig.to_str().unwrap();
+    let mut shown = Running::start(&["vm", "--kubeconfig", kubeconfig, "vnc", "web-1"], &[]);
+    let place = shown.says("web-1's screen is at ").await;
+    let place = place.split(' ').next().unwrap();
+    let password = shown.says("for this visit only: ").await;
+    assert_eq!(password.len(), 8, "{password}");
+
+    let mut viewer = tokio::net::TcpStream::connect(place).await.unwrap();
+    let mut version = [0; 12];
+    viewer.read_exact(&mut version).await.unwrap();
+    assert_eq!(&version, b"RFB 003.008\n");
+    viewer.write_all(&version).await.unwrap();
+    let mut security = [0; 2];
+    viewer.read_exact(&mut security).await.unwrap();
+    assert_eq!(security, [1, 2], "a password is asked for");
+    drop(viewer);
+    assert!(shown.end().await.success(), "{}", shown.said());
+
+    demo.succeeds(&["stop", "web-1", "--hard", "--wait"]).await;
+    demo.fails(&["vnc", "web-1"], "does the machine run?").await;
+    demo.fails(&["vnc", "web-9"], "there is no machine").await;
+}
+
 /// Asks for a WebSocket; the status of the answer.
 async fn visit(address: &str, token: Option<&str>) -> u16 {
     use tokio::io::AsyncReadExt as _;

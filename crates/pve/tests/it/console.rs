@@ -108,6 +108,8 @@ async fn a_viewer_gets_the_screen_and_a_wrong_ticket_gets_nothing() {
     let lab = lab(Release::V9_2);
     let (_server, qemu) = machine(&lab).await;
     let screen = qemu.screen().await.unwrap();
+    let password = screen.password().expose_secret();
+    assert_eq!(password.len(), 8, "RFB's challenge takes no more");
     let mut viewer = Visitor::new(qemu.visit(&screen).await.unwrap()).await;
     assert_eq!(viewer.hear(b"\n").await, b"RFB 003.008\n");
 

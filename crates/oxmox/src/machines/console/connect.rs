@@ -17,14 +17,20 @@ use secrecy::{ExposeSecret as _, SecretString};
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::protocol::Role;
 
+use crate::console::PASSWORD;
+
 pub(super) type Socket = WebSocketStream<TokioIo<Upgraded>>;
 
 /// How often a replica is asked that does not act: the next one may.
 const ATTEMPTS: u32 = 10;
 const PAUSE: Duration = Duration::from_millis(300);
 
-/// Goes there with the secret.
-pub(super) async fn connect(url: &str, secret: &SecretString, ca: Option<&Path>) -> Result<Socket> {
+/// Goes there with the secret. Comes back with the connection, and the password a screen's viewer is asked for.
+pub(super) async fn connect(
+    url: &str,
+    secret: &SecretString,
+    ca: Option<&Path>,
+) -> Result<(Socket, Option<SecretString>)> {
     let uri: Uri = url
         .parse()
         .context("the machine's console has no usable address")?;
@@ -64,11 +70,16 @@ pub(super) async fn connect(url: &str, secret: &SecretString, ca: Option<&Path>)
         })?;
         match response.status() {
             StatusCode::SWITCHING_PROTOCOLS => {
+                let password = response.headers().get(PASSWORD);
+                let password = password
+                    .and_then(|password| password.to_str().ok())
+                    .map(SecretString::from);
                 let upgraded = hyper::upgrade::on(&mut response)
                     .await
                     .context("the console's connection broke")?;
                 let io = TokioIo::new(upgraded);
-                return Ok(WebSocketStream::from_raw_socket(io, Role::Client, None).await);
+                let socket = WebSocketStream::from_raw_socket(io, Role::Client, None).await;
+                return Ok((socket, password));
             }
             StatusCode::SERVICE_UNAVAILABLE if attempt < ATTEMPTS => {
                 tokio::time::sleep(PAUSE).await;

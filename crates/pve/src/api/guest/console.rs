@@ -18,7 +18,7 @@ use secrecy::{ExposeSecret as _, SecretString};
 use serde::{Deserialize, Deserializer};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use super::Guest;
+use super::{Guest, GuestKind};
 use crate::client::Call;
 use crate::error::{Error, Result};
 use crate::params::Params;
@@ -36,6 +36,9 @@ pub struct Console {
     /// The ticket to come with.
     #[serde(deserialize_with = "secret")]
     ticket: SecretString,
+    /// What a viewer of the screen is asked for, where PVE made one up.
+    #[serde(default, deserialize_with = "maybe_secret")]
+    password: Option<SecretString>,
     /// The port on the node.
     #[serde(deserialize_with = "scalar::required")]
     port: u16,
@@ -49,9 +52,9 @@ impl Console {
         format!("{}:{}\n", self.user, self.ticket.expose_secret()).into()
     }
 
-    /// The password that a viewer of the screen answers the challenge with.
+    /// The password that a viewer of the screen answers the challenge with. Good for this one visit, and for nothing else.
     pub fn password(&self) -> &SecretString {
-        &self.ticket
+        self.password.as_ref().unwrap_or(&self.ticket)
     }
 }
 
@@ -59,6 +62,13 @@ fn secret<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> std::result::Result<SecretString, D::Error> {
     String::deserialize(deserializer).map(Into::into)
+}
+
+fn maybe_secret<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> std::result::Result<Option<SecretString>, D::Error> {
+    let text = Option::<String>::deserialize(deserializer)?;
+    Ok(text.map(Into::into))
 }
 
 /// Typed bytes, as PVE's terminal proxy wants them.
@@ -125,10 +135,13 @@ impl Guest {
             .await
     }
 
-    /// Starts a proxy to its screen.
+    /// Starts a proxy to its screen. For a virtual machine PVE makes up a password, so that its ticket need not be handed on.
     pub async fn screen(&self) -> Result<Console> {
         let name = self.named("qemu.vncproxy", "lxc.vncproxy");
-        let params = Params::new().flag("websocket", true);
+        let mut params = Params::new().flag("websocket", true);
+        if self.kind == GuestKind::Qemu {
+            params = params.flag("generate-password", true);
+        }
         self.client
             .call(Call::post(name, self.path("/vncproxy")).params(params))
             .await
