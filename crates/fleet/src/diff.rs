@@ -7,7 +7,7 @@ use pve::GuestConfig;
 
 use crate::{
     Owner, Size, StorageId,
-    desired::{Desired, DiskWant, SEED_SLOT, Want},
+    desired::{Desired, DiskWant, INSTALLER_SLOT, SEED_SLOT, Want},
     facts::Drift,
     guest::seed::{NO_DISC, PREFIX},
     mark,
@@ -157,7 +157,8 @@ fn exactly(changes: &mut Changes, key: &str, wanted: &BTreeSet<String>, found: O
 fn one(changes: &mut Changes, key: &str, wish: &Want, owner: &Owner, found: Option<&str>) {
     match wish {
         Want::Text(value) => {
-            if !found.is_some_and(|found| equal(value, found)) {
+            let fits = |found| equal(value, found) || key == "boot" && boots_alike(value, found);
+            if !found.is_some_and(fits) {
                 set(changes, key, value.clone(), found);
             }
         }
@@ -284,6 +285,18 @@ fn smbios(items: &Prop, there: &Prop) -> Prop {
         out.set(key, value);
     }
     out
+}
+
+/// Whether a boot order is the wanted one but for our CD drives at its end: PVE appends a drive to it whenever a disc is put
+/// in or taken out, and nothing is ever started from there.
+pub(crate) fn boots_alike(wanted: &str, found: &str) -> bool {
+    let (Some(wanted), Some(found)) = (wanted.strip_prefix("order="), found.strip_prefix("order="))
+    else {
+        return false;
+    };
+    let mut found = found.split(';');
+    let begins = wanted.split(';').all(|device| found.next() == Some(device));
+    begins && found.all(|device| [SEED_SLOT, INSTALLER_SLOT].contains(&device))
 }
 
 fn equal(a: &str, b: &str) -> bool {

@@ -208,3 +208,13 @@ fn other_smbios_texts_are_encoded_when_ours_are() {
     let value = diff(&want, &owner(), &have).set["smbios1"].clone();
     assert_eq!(value, "uuid=u,serial=eA==,base64=1,manufacturer=QWNtZQ==");
 }
+
+#[test]
+fn a_cd_drive_that_pve_appends_to_the_boot_order_is_no_drift() {
+    assert!(boots_alike("order=scsi0", "order=scsi0;ide2"));
+    assert!(boots_alike("order=scsi0;net0", "order=scsi0;net0"));
+    assert!(!boots_alike("order=scsi0", "order=ide2;scsi0"));
+    assert!(!boots_alike("order=scsi0;ide2", "order=scsi0"));
+    assert!(!boots_alike("order=scsi0", "order=scsi0;net0"));
+    assert!(!boots_alike("order=scsi0", "cdn"));
+}

@@ -4,7 +4,7 @@ use std::{future::Future, sync::Arc, time::Duration};
 
 use pve::{
     ConfigChange, GuestConfig, GuestKind,
-    api::{lxc::MoveVolume, qemu::MoveTo},
+    api::{guest::PendingValue, lxc::MoveVolume, qemu::MoveTo},
     task::{Source, TaskEntry, TaskFilter},
 };
 use tokio::time::Instant;
@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use super::{Flow, Pass, failed, settle::doing, working};
 use crate::{
     NodeName, Outcome, PowerFact, Size, StorageId, Upid, Waiting,
-    diff::Changes,
+    diff::{self, Changes},
     gate::{End, Key},
     intent::{Bus, DiskSlot},
     record::{Identity, NicIdentity, Stage, StepKind},
@@ -128,7 +128,8 @@ impl Pass<'_> {
             Ok(values) => {
                 let pending: Vec<String> = values
                     .into_iter()
-                    .filter(pve::api::guest::PendingValue::is_pending)
+                    .filter(PendingValue::is_pending)
+                    .filter(|value| !only_a_drive_more(value))
                     .map(|v| v.key)
                     .collect();
                 if !pending.is_empty() && pending != self.record.pending {
@@ -361,5 +362,13 @@ impl Pass<'_> {
         }
         self.record.identity = Some(identity);
         Err(Outcome::Persist)
+    }
+}
+
+/// Whether only a CD drive was appended to the boot order, which no restart is worth.
+fn only_a_drive_more(value: &PendingValue) -> bool {
+    match (&value.value, &value.pending) {
+        (Some(now), Some(next)) => value.key == "boot" && diff::boots_alike(now, next),
+        _ => false,
     }
 }
