@@ -317,7 +317,7 @@ pub(crate) fn list(world: &World, caller: &Caller, kind: Option<&str>) -> Vec<u8
 }
 
 /// The members of a pool, as rows.
-pub(crate) fn pool_members(world: &World, pool: &Pool, kind: Option<&str>) -> Value {
+pub(crate) fn pool_members(world: &World, pool: &Pool, kind: Option<&str>, here: &str) -> Value {
     let mut rows = Vec::new();
     for guest in pool
         .guests
@@ -332,7 +332,13 @@ pub(crate) fn pool_members(world: &World, pool: &Pool, kind: Option<&str>) -> Va
         }
     }
     if kind.is_none_or(|kind| kind == "storage") {
-        rows.extend(storage_rows(world, &|id| pool.storages.contains(id)));
+        // A storage is a member once: as the node that was asked sees it, or else the first that does.
+        let seen = storage_rows(world, &|id| pool.storages.contains(id));
+        for id in &pool.storages {
+            let mut of = seen.iter().filter(|row| row["storage"] == id.as_str());
+            let first = of.clone().next();
+            rows.extend(of.find(|row| row["node"] == here).or(first).cloned());
+        }
     }
     Value::Array(rows)
 }

@@ -3,6 +3,7 @@
 mod addresses;
 mod options;
 mod rules;
+mod verify;
 
 use serde_json::json;
 
@@ -74,9 +75,16 @@ impl Paths {
     /// The directory of a firewall, and the log of one that has packets.
     fn index(&self) -> Vec<Route> {
         let mut routes = vec![
-            get(self.base, |_| {
-                let names = ["aliases", "ipset", "log", "options", "refs", "rules"];
-                Ok(index("name", &names))
+            get(self.base, |call| {
+                let names: &[&str] = match Place::of(call.world, &call.params) {
+                    Place::Cluster => &[
+                        "aliases", "rules", "options", "groups", "ipset", "macros", "refs",
+                    ],
+                    Place::Node(_) => &["rules", "options", "log"],
+                    Place::Guest(_) => &["rules", "aliases", "ipset", "refs", "options", "log"],
+                    Place::Vnet(..) => &["rules", "options"],
+                };
+                Ok(index("name", names))
             })
             .perm(Perm::User),
         ];
@@ -116,6 +124,16 @@ impl Place {
             (Some(vmid), _) => Self::Guest(vmid),
             (None, Some(node)) => Self::Node(node.to_owned()),
             (None, None) => Self::Cluster,
+        }
+    }
+
+    /// The paths of places of this kind; those of guests do not differ in what they take.
+    fn paths(&self) -> &'static Paths {
+        match self {
+            Self::Cluster => &CLUSTER,
+            Self::Node(_) => &NODE,
+            Self::Guest(_) => &QEMU,
+            Self::Vnet(..) => &VNET,
         }
     }
 

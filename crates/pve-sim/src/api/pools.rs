@@ -80,7 +80,7 @@ fn list(call: &mut Call<'_>) -> Result<Reply, Failure> {
 fn content(call: &Call<'_>, id: &str) -> Result<Map<String, Value>, Failure> {
     let pool = call.world.access.pools.get(id).ok_or_else(|| missing(id))?;
     let kind = call.params.get("type");
-    let members = resources::pool_members(call.world, pool, kind);
+    let members = resources::pool_members(call.world, pool, kind, call.entry);
     let mut map = Map::new();
     map.insert("poolid".into(), json!(id));
     map.insert("members".into(), members);
@@ -176,14 +176,18 @@ fn update(call: &mut Call<'_>) -> Result<Reply, Failure> {
 fn remove(call: &mut Call<'_>) -> Result<Reply, Failure> {
     let id = call.params.text("poolid").to_owned();
     let failed = |text: String| Err(Failure::die(format!("delete pool failed: {text}")));
-    let pools = &mut call.world.access.pools;
+    let world = &*call.world;
+    let pools = &world.access.pools;
     let Some(pool) = pools.get(&id) else {
         return failed(format!("pool '{id}' does not exist"));
     };
-    if let Some(vmid) = pool.guests.first() {
+    // Members that are gone are no members.
+    let mut guests = pool.guests.iter();
+    if let Some(vmid) = guests.find(|vmid| world.guests.exists(**vmid)) {
         return failed(format!("pool '{id}' is not empty (contains VM {vmid})"));
     }
-    if let Some(storage) = pool.storages.first() {
+    let mut storages = pool.storages.iter();
+    if let Some(storage) = storages.find(|storage| world.storages.get(storage).is_ok()) {
         return failed(format!(
             "pool '{id}' is not empty (contains storage '{storage}')"
         ));
@@ -194,7 +198,7 @@ fn remove(call: &mut Call<'_>) -> Result<Reply, Failure> {
             "pool '{id}' is not empty (contains pool '{child}')"
         ));
     }
-    pools.remove(&id);
+    call.world.access.pools.remove(&id);
     call.world.access.acl.remove(&format!("/pool/{id}"));
     Ok(Reply::null())
 }

@@ -1,13 +1,17 @@
 //! Aliases and sets of addresses.
 
+use std::collections::BTreeMap;
+
 use serde_json::{Value, json};
 
 use super::rules::is_name;
+use super::verify::Names;
 use super::{CHANGE, Paths, READ, place};
 use crate::call::{Call, Reply};
 use crate::digest;
 use crate::failure::Failure;
 use crate::firewall::{Alias, Entry, IpSet};
+use crate::params::Params;
 use crate::route::{Route, delete, get, post, put};
 use crate::schema::format::{self, Format};
 use crate::schema::{Param, choice, flag, text};
@@ -95,33 +99,45 @@ fn aliases(call: &mut Call<'_>) -> Result<Reply, Failure> {
     Ok(rows.collect::<Value>().into())
 }
 
+/// The proper name of an alias, whose case does not matter.
+fn find(aliases: &BTreeMap<String, Alias>, name: &str) -> Option<String> {
+    let mut names = aliases.keys();
+    names.find(|it| it.eq_ignore_ascii_case(name)).cloned()
+}
+
+fn taken(name: &str) -> Failure {
+    Failure::param("name", format!("alias '{name}' already exists"))
+}
+
+fn no_alias() -> Failure {
+    Failure::param("name", "no such alias")
+}
+
 fn read_alias(call: &mut Call<'_>) -> Result<Reply, Failure> {
     let aliases = place(call)?.file(call.world).aliases;
-    let name = call.params.text("name");
-    match aliases.get(name) {
-        Some(alias) => Ok(show_alias(name, alias, &digest::of(&aliases)).into()),
-        None => Err(Failure::param("name", "no such alias")),
+    let name = find(&aliases, call.params.text("name")).ok_or_else(no_alias)?;
+    let mut row = show_alias(&name, &aliases[&name], "");
+    if let Some(row) = row.as_object_mut() {
+        row.remove("digest");
+    }
+    Ok(row.into())
+}
+
+fn given(params: &Params) -> Alias {
+    Alias {
+        cidr: params.text("cidr").to_owned(),
+        comment: params.get("comment").map(str::to_owned),
     }
 }
 
 fn create_alias(call: &mut Call<'_>) -> Result<Reply, Failure> {
     let params = call.params.clone();
     let aliases = &mut place(call)?.file_mut(call.world).aliases;
-    let name = params.text("name").to_owned();
-    if aliases.contains_key(&name) {
-        return Err(Failure::param(
-            "name",
-            format!("alias '{name}' already exists"),
-        ));
+    let name = params.text("name");
+    if find(aliases, name).is_some() {
+        return Err(taken(name));
     }
-    let comment = params.get("comment").map(str::to_owned);
-    aliases.insert(
-        name,
-        Alias {
-            cidr: params.text("cidr").to_owned(),
-            comment,
-        },
-    );
+    aliases.insert(name.to_owned(), given(&params));
     Ok(Reply::null())
 }
 
@@ -130,14 +146,13 @@ fn update_alias(call: &mut Call<'_>) -> Result<Reply, Failure> {
     let aliases = &mut place(call)?.file_mut(call.world).aliases;
     digest::check(params.get("digest"), aliases)?;
     let name = params.text("name");
-    let Some(mut alias) = aliases.remove(name) else {
-        return Err(Failure::param("name", "no such alias"));
-    };
-    params.text("cidr").clone_into(&mut alias.cidr);
-    if let Some(comment) = params.get("comment") {
-        alias.comment = Some(comment.to_owned());
+    let old = find(aliases, name).ok_or_else(no_alias)?;
+    let new = params.get("rename").unwrap_or(name);
+    if !new.eq_ignore_ascii_case(name) && find(aliases, new).is_some() {
+        return Err(taken(new));
     }
-    aliases.insert(params.get("rename").unwrap_or(name).to_owned(), alias);
+    aliases.remove(&old);
+    aliases.insert(new.to_owned(), given(&params));
     Ok(Reply::null())
 }
 
@@ -145,7 +160,9 @@ fn remove_alias(call: &mut Call<'_>) -> Result<Reply, Failure> {
     let params = call.params.clone();
     let aliases = &mut place(call)?.file_mut(call.world).aliases;
     digest::check(params.get("digest"), aliases)?;
-    aliases.remove(params.text("name"));
+    if let Some(name) = find(aliases, params.text("name")) {
+        aliases.remove(&name);
+    }
     Ok(Reply::null())
 }
 
@@ -170,12 +187,15 @@ fn create_ipset(call: &mut Call<'_>) -> Result<Reply, Failure> {
     let comment = params.get("comment").map(str::to_owned);
     match params.get("rename") {
         Some(old) => {
-            let Some(mut set) = ipsets.remove(old) else {
-                return Err(Failure::param(
-                    "rename",
-                    format!("IPSet '{old}' does not exist"),
-                ));
-            };
+            if !ipsets.contains_key(old) {
+                let text = format!("IPSet '{old}' does not exist");
+                return Err(Failure::param("name", text));
+            }
+            if old != name && ipsets.contains_key(&name) {
+                let text = format!("IPSet '{name}' does already exist");
+                return Err(Failure::param("name", text));
+            }
+            let mut set = ipsets.remove(old).unwrap_or_default();
             set.comment = comment.or(set.comment);
             ipsets.insert(name, set);
         }
@@ -231,10 +251,14 @@ fn entries(call: &mut Call<'_>) -> Result<Reply, Failure> {
 fn create_entry(call: &mut Call<'_>) -> Result<Reply, Failure> {
     let params = call.params.clone();
     let cidr = params.text("cidr").to_owned();
-    let is_alias = is_name(cidr.trim_start_matches("dc/").trim_start_matches("guest/"));
-    if ip_or_cidr(&cidr).is_err() && !is_alias {
-        let text = "invalid format - value does not look like a valid IP address or CIDR network\n";
-        return Err(Failure::param("cidr", text));
+    ipset(call)?;
+    if ip_or_cidr(&cidr).is_err() {
+        let own = place(call)?.file(call.world);
+        let names = Names {
+            own: &own,
+            cluster: &call.world.firewall.cluster,
+        };
+        names.need_alias(&cidr).map_err(Failure::die)?;
     }
     let set = ipset(call)?;
     if set.entries.contains_key(&cidr) {
@@ -257,6 +281,7 @@ fn create_entry(call: &mut Call<'_>) -> Result<Reply, Failure> {
 fn remove_ipset(call: &mut Call<'_>) -> Result<Reply, Failure> {
     let name = call.params.text("name").to_owned();
     let force = call.params.flag("force");
+    ipset(call)?;
     let ipsets = &mut place(call)?.file_mut(call.world).ipsets;
     if ipsets.get(&name).is_some_and(|set| !set.entries.is_empty()) && !force {
         return Err(Failure::die(format!("IPSet '{name}' is not empty")));
@@ -271,7 +296,7 @@ fn read_entry(call: &mut Call<'_>) -> Result<Reply, Failure> {
     let digest = digest::of(set);
     match set.entries.get(&cidr) {
         Some(entry) => Ok(show_entry(&cidr, entry, &digest).into()),
-        None => Err(Failure::die("no such IP/Network")),
+        None => Err(Failure::param("cidr", "no such IP/Network")),
     }
 }
 
@@ -280,7 +305,7 @@ fn update_entry(call: &mut Call<'_>) -> Result<Reply, Failure> {
     let set = ipset(call)?;
     digest::check(params.get("digest"), set)?;
     let Some(entry) = set.entries.get_mut(params.text("cidr")) else {
-        return Err(Failure::die("no such IP/Network"));
+        return Err(Failure::param("cidr", "no such IP/Network"));
     };
     if let Some(comment) = params.get("comment") {
         entry.comment = Some(comment.to_owned());

@@ -9,7 +9,7 @@ use crate::call::{Call, Reply};
 use crate::failure::Failure;
 use crate::route::{Route, get, put};
 use crate::schema::format::network;
-use crate::schema::{choice, digest, flag, format, int, property, text};
+use crate::schema::{Param, choice, digest, flag, format, int, property, text};
 
 const POLICIES: &[&str] = &["ACCEPT", "REJECT", "DROP"];
 const LEVELS: &[&str] = &[
@@ -17,10 +17,21 @@ const LEVELS: &[&str] = &[
 ];
 
 pub(super) fn routes(paths: &Paths) -> Vec<Route> {
-    let mut params = vec![
-        text("delete").format(format::CONFIG_ID_LIST).optional(),
-        digest(),
-    ];
+    vec![
+        get(paths.options, read).perm(READ),
+        put(paths.options, update)
+            .perm(CHANGE)
+            .params(declared(paths))
+            .params([
+                text("delete").format(format::CONFIG_ID_LIST).optional(),
+                digest(),
+            ]),
+    ]
+}
+
+/// The options of a place.
+fn declared(paths: &Paths) -> Vec<Param> {
+    let mut params = Vec::new();
     let policies = ["policy_in", "policy_out"].map(|name| choice(name, POLICIES).optional());
     let levels = ["log_level_in", "log_level_out"].map(|name| choice(name, LEVELS).optional());
     if paths.options.contains("{vnet}") {
@@ -77,10 +88,7 @@ pub(super) fn routes(paths: &Paths) -> Vec<Route> {
         params.push(choice("log_level_forward", LEVELS).optional());
         params.push(flag("log_nf_conntrack"));
     }
-    vec![
-        get(paths.options, read).perm(READ),
-        put(paths.options, update).perm(CHANGE).params(params),
-    ]
+    params
 }
 
 fn rate_limit() -> Arc<property::Format> {
@@ -115,9 +123,16 @@ fn read(call: &mut Call<'_>) -> Result<Reply, Failure> {
 
 fn update(call: &mut Call<'_>) -> Result<Reply, Failure> {
     let params = call.params.clone();
-    let options = &mut place(call)?.file_mut(call.world).options;
+    let place = place(call)?;
+    let declared = declared(place.paths());
+    let known = |name: &str| declared.iter().any(|param| param.name() == name);
+    let options = &mut place.file_mut(call.world).options;
     crate::digest::check(params.get("digest"), options)?;
     for name in params.list("delete") {
+        if !known(name) {
+            let text = format!("no such option '{name}'");
+            return Err(Failure::param("delete", text));
+        }
         options.remove(name);
     }
     let skip = ["node", "vmid", "vnet", "digest", "delete"];

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::{CHANGE, Paths, READ, place};
+use super::{CHANGE, Paths, READ, place, verify};
 use crate::call::{Call, Reply};
 use crate::digest;
 use crate::failure::Failure;
@@ -18,7 +18,7 @@ const LEVELS: &[&str] = &[
 ];
 
 /// Names for protocols and ports, as the datacenter offers them.
-const MACROS: &[&str] = &[
+pub(super) const MACROS: &[&str] = &[
     "Amanda",
     "Auth",
     "BGP",
@@ -275,7 +275,7 @@ fn store(call: &mut Call<'_>, rules: Vec<Rule>) -> Result<(), Failure> {
     Ok(())
 }
 
-fn show(pos: usize, rule: &Rule, digest: &str) -> Value {
+fn show(call: &Call<'_>, pos: usize, rule: &Rule, digest: &str) -> Value {
     let mut map: Map<String, Value> = rule
         .iter()
         .map(|(name, value)| (name.clone(), json!(value)))
@@ -286,6 +286,14 @@ fn show(pos: usize, rule: &Rule, digest: &str) -> Value {
     map.insert("enable".into(), json!(enable.unwrap_or(0)));
     map.insert("pos".into(), json!(pos));
     map.insert("digest".into(), json!(digest));
+    let own = super::Place::of(call.world, &call.params).file(call.world);
+    let names = verify::Names {
+        own: &own,
+        cluster: &call.world.firewall.cluster,
+    };
+    if let Some(version) = verify::version(rule, &names) {
+        map.insert("ipversion".into(), json!(version));
+    }
     Value::Object(map)
 }
 
@@ -295,7 +303,7 @@ fn list(call: &mut Call<'_>) -> Result<Reply, Failure> {
     let rows = rules
         .iter()
         .enumerate()
-        .map(|(pos, rule)| show(pos, rule, &digest));
+        .map(|(pos, rule)| show(call, pos, rule, &digest));
     Ok(rows.collect::<Value>().into())
 }
 
@@ -311,7 +319,7 @@ fn position(call: &Call<'_>, rules: &[Rule]) -> Result<usize, Failure> {
 fn read(call: &mut Call<'_>) -> Result<Reply, Failure> {
     let rules = rules(call)?;
     let pos = position(call, &rules)?;
-    Ok(show(pos, &rules[pos], &digest::of(&rules)).into())
+    Ok(show(call, pos, &rules[pos], &digest::of(&rules)).into())
 }
 
 const SKIPPED: [&str; 9] = [
@@ -325,7 +333,12 @@ fn apply(call: &Call<'_>, rule: &mut Rule) -> Result<(), Failure> {
         .iter()
         .filter(|(name, _)| !SKIPPED.contains(name))
     {
-        rule.insert(name.to_owned(), value.to_owned());
+        // An empty value takes the property away.
+        if matches!(value, "" | "-") {
+            rule.remove(name);
+        } else {
+            rule.insert(name.to_owned(), value.to_owned());
+        }
     }
     if let Some(enable) = call.params.get("enable") {
         rule.insert("enable".to_owned(), enable.to_owned());
@@ -333,60 +346,7 @@ fn apply(call: &Call<'_>, rule: &mut Rule) -> Result<(), Failure> {
     for name in call.params.list("delete") {
         rule.remove(name);
     }
-    let place = super::Place::of(call.world, &call.params).file(call.world);
-    let cluster = &call.world.firewall.cluster;
-    for name in ["source", "dest"] {
-        let Some(value) = rule.get(name) else {
-            continue;
-        };
-        if let Some(set) = value.strip_prefix('+') {
-            let set = set.trim_start_matches("dc/").trim_start_matches("guest/");
-            let special = set.starts_with("sdn/");
-            if !special && !place.ipsets.contains_key(set) && !cluster.ipsets.contains_key(set) {
-                return Err(Failure::param(name, format!("no such ipset '{set}'")));
-            }
-        }
-    }
-    for name in ["sport", "dport"] {
-        let with_ports = rule.get("proto").is_some_and(|proto| {
-            [
-                "tcp",
-                "udp",
-                "sctp",
-                "dccp",
-                "udplite",
-                "icmp",
-                "icmpv6",
-                "ipv6-icmp",
-            ]
-            .contains(&proto.as_str())
-        });
-        match rule.get("proto") {
-            _ if !rule.contains_key(name) || with_ports => {}
-            None => {
-                let text = format!("missing property - required by '{name}'");
-                return Err(Failure::param("proto", text));
-            }
-            Some(proto) => {
-                let text = format!("protocol '{proto}' does not support ports");
-                return Err(Failure::param(name, text));
-            }
-        }
-    }
-    if let Some(given) = rule.get_mut("macro") {
-        let known = MACROS.iter().find(|it| it.eq_ignore_ascii_case(given));
-        let text = || Failure::param("macro", format!("unknown macro '{given}'"));
-        *given = (*known.ok_or_else(text)?).to_owned();
-    }
-    let kind = rule.get("type").map(String::as_str);
-    let action = rule.get("action").map_or("", String::as_str);
-    if kind != Some("group") && !["ACCEPT", "DROP", "REJECT"].contains(&action) {
-        return Err(Failure::param(
-            "action",
-            format!("unknown action '{action}'"),
-        ));
-    }
-    Ok(())
+    verify::check(call, rule)
 }
 
 fn create(call: &mut Call<'_>) -> Result<Reply, Failure> {
@@ -444,21 +404,22 @@ fn create_group(call: &mut Call<'_>) -> Result<Reply, Failure> {
     let comment = call.params.get("comment").map(str::to_owned);
     let groups = &mut call.world.firewall.groups;
     digest::check(call.params.get("digest"), groups)?;
-    let exists =
-        |name: &str| Failure::param("group", format!("Security group '{name}' already exists"));
+    let refused = |text: &str| Err(Failure::param("group", format!("Security group {text}")));
     match call.params.get("rename") {
         Some(old) => {
-            if old != name && groups.contains_key(&name) {
-                return Err(exists(&name));
+            if !groups.contains_key(old) {
+                return refused(&format!("'{old}' does not exist"));
             }
-            let Some(mut group) = groups.remove(old) else {
-                let text = format!("Security group '{old}' does not exist");
-                return Err(Failure::param("rename", text));
-            };
+            if old != name && groups.contains_key(&name) {
+                return refused(&format!("'{name}' does already exist"));
+            }
+            let mut group = groups.remove(old).unwrap_or_default();
             group.comment = comment.or(group.comment);
             groups.insert(name, group);
         }
-        None if groups.contains_key(&name) => return Err(exists(&name)),
+        None if groups.contains_key(&name) => {
+            return refused(&format!("'{name}' already exists"));
+        }
         None => {
             groups.insert(
                 name,
@@ -476,10 +437,11 @@ fn remove_group(call: &mut Call<'_>) -> Result<Reply, Failure> {
     let name = call.params.text("group").to_owned();
     let groups = &mut call.world.firewall.groups;
     match groups.get(&name) {
+        None => Err(no_group(&name)),
         Some(group) if !group.rules.is_empty() => Err(Failure::die(format!(
             "Security group '{name}' is not empty"
         ))),
-        _ => {
+        Some(_) => {
             groups.remove(&name);
             Ok(Reply::null())
         }
