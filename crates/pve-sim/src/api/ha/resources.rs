@@ -228,11 +228,32 @@ fn read(call: &mut Call<'_>) -> Result<Reply, Failure> {
 }
 
 fn update(call: &mut Call<'_>) -> Result<Reply, Failure> {
-    let sid = managed(call)?;
     check_group(call)?;
+    change(call)
+        .map_err(|failure| Failure::die(format!("update resource failed: {}", failure.message)))?;
+    Ok(Reply::null())
+}
+
+/// Options that can go back to what they are without a word.
+const REMOVABLE: &[&str] = &[
+    "auto-rebalance",
+    "comment",
+    "failback",
+    "group",
+    "max_relocate",
+    "max_restart",
+    "state",
+];
+
+fn change(call: &mut Call<'_>) -> Result<(), Failure> {
     let params = call.params.clone();
+    digest::check(params.get("digest"), &call.world.ha.resources)?;
+    let sid = managed(call)?;
+    let mut gone = params.list("delete").into_iter();
+    if let Some(name) = gone.find(|name| !REMOVABLE.contains(name)) {
+        return Err(Failure::die(format!("no such option '{name}'")));
+    }
     let ha = &mut call.world.ha;
-    digest::check(params.get("digest"), &ha.resources)?;
     if let Some(resource) = ha.resources.get_mut(&sid) {
         apply(resource, &params);
         let normal = Resource::default();
@@ -256,7 +277,7 @@ fn update(call: &mut Call<'_>) -> Result<Reply, Failure> {
         let state = if state == "enabled" { "started" } else { state };
         ha.request(vmid, state);
     }
-    Ok(Reply::null())
+    Ok(())
 }
 
 fn remove(call: &mut Call<'_>) -> Result<Reply, Failure> {

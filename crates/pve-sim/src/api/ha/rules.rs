@@ -159,52 +159,91 @@ fn kind(call: &Call<'_>, before: Option<&RuleKind>) -> Result<RuleKind, Failure>
     }
 }
 
-/// The resources of a rule, which must be managed, and must not be in another rule of its kind.
-fn resources(call: &Call<'_>, what: &str, id: &str) -> Result<BTreeSet<String>, Failure> {
+/// The resources of a rule, which must be managed.
+fn resources(call: &Call<'_>) -> Result<BTreeSet<String>, Failure> {
     let sids: BTreeSet<String> = split_list(call.params.text("resources"))
         .into_iter()
         .map(str::to_owned)
         .collect();
     let ha = &call.world.ha;
-    let unmanaged: Vec<&str> = sids
-        .iter()
-        .filter(|sid| !ha.resources.contains_key(*sid))
-        .map(String::as_str)
-        .collect();
-    if !unmanaged.is_empty() {
-        let text = format!(
-            "{what} ha rule failed: cannot use unmanaged resource(s) {}.",
-            unmanaged.join(", ")
-        );
-        return Err(Failure::die(text));
-    }
-    if call.params.text("type") == "node-affinity" {
-        let clash = ha.rules.iter().any(|(other, rule)| {
-            other != id
-                && matches!(rule.kind, RuleKind::Node { .. })
-                && rule.resources.intersection(&sids).next().is_some()
-        });
-        if clash {
-            let text = format!(
-                "{what} ha rule failed: rule '{id}' is invalid: resources are already defined in \
-                 another node affinity rule"
-            );
-            return Err(Failure::die(text));
-        }
-    }
+    let unmanaged = sids.iter().filter(|sid| !ha.resources.contains_key(*sid));
+    none("unmanaged resource(s)", unmanaged.map(String::as_str))?;
     Ok(sids)
 }
 
-fn create(call: &mut Call<'_>) -> Result<Reply, Failure> {
-    let id = call.params.text("rule").to_owned();
-    let kind = kind(call, None)?;
-    if call.world.ha.rules.contains_key(&id) {
-        let text = format!("create ha rule failed: HA rule '{id}' already defined");
-        return Err(Failure::die(text));
+/// The nodes a rule names must be there.
+fn known_nodes(call: &Call<'_>) -> Result<(), Failure> {
+    let named: BTreeSet<&str> = call
+        .params
+        .list("nodes")
+        .into_iter()
+        .map(|node| node.split_once(':').map_or(node, |(name, _)| name))
+        .collect();
+    let unknown = named
+        .into_iter()
+        .filter(|node| !call.world.nodes.contains_key(*node));
+    none("non-existant node(s)", unknown)
+}
+
+fn none<'a>(what: &str, bad: impl Iterator<Item = &'a str>) -> Result<(), Failure> {
+    let bad: Vec<&str> = bad.collect();
+    if bad.is_empty() {
+        return Ok(());
     }
-    let resources = resources(call, "create", &id)?;
-    let rules = &mut call.world.ha.rules;
+    Err(Failure::die(format!(
+        "cannot use {what} {}.",
+        bad.join(", ")
+    )))
+}
+
+/// Whether a rule can be kept beside the others.
+fn feasible(call: &Call<'_>, id: &str, rule: &Rule) -> Result<(), Failure> {
+    let mut errors = Vec::new();
+    if matches!(rule.kind, RuleKind::Node { .. }) {
+        for sid in &rule.resources {
+            let taken = call.world.ha.rules.iter().any(|(other, it)| {
+                other != id
+                    && matches!(it.kind, RuleKind::Node { .. })
+                    && it.resources.contains(sid)
+            });
+            if taken {
+                errors.push(format!(
+                    "resource '{sid}' is already used in another node affinity rule"
+                ));
+            }
+        }
+    } else if rule.resources.len() < 2 {
+        errors.push("rule is ineffective as there are less than two resources".to_owned());
+    }
+    if errors.is_empty() {
+        return Ok(());
+    }
+    Err(Failure::die(format!(
+        "400 Rule '{id}' is invalid.\nresources: {}",
+        errors.join(", ")
+    )))
+}
+
+/// Says which act failed.
+fn failed(act: &str) -> impl Fn(Failure) -> Failure {
+    move |failure| Failure::die(format!("{act} failed: {}", failure.message))
+}
+
+fn create(call: &mut Call<'_>) -> Result<Reply, Failure> {
+    let kind = kind(call, None)?;
+    add(call, kind).map_err(failed("create ha rule"))?;
+    Ok(Reply::null())
+}
+
+fn add(call: &mut Call<'_>, kind: RuleKind) -> Result<(), Failure> {
+    let id = call.params.text("rule").to_owned();
+    let rules = &call.world.ha.rules;
+    if rules.contains_key(&id) {
+        return Err(Failure::die(format!("HA rule '{id}' already defined")));
+    }
     let order = rules.values().map(|rule| rule.order).max().unwrap_or(0) + 1;
+    let resources = resources(call)?;
+    known_nodes(call)?;
     let rule = Rule {
         kind,
         resources,
@@ -212,26 +251,41 @@ fn create(call: &mut Call<'_>) -> Result<Reply, Failure> {
         disable: call.params.flag("disable"),
         order,
     };
-    rules.insert(id, rule);
-    Ok(Reply::null())
+    feasible(call, &id, &rule)?;
+    call.world.ha.rules.insert(id, rule);
+    Ok(())
 }
 
 fn update(call: &mut Call<'_>) -> Result<Reply, Failure> {
+    let before = call.world.ha.rules.get(call.params.text("rule")).cloned();
+    let kind = kind(call, before.as_ref().map(|rule| &rule.kind));
+    change(call, before, kind).map_err(|failure| {
+        if failure.errors.is_empty() {
+            failed("update HA rules")(failure)
+        } else {
+            failure
+        }
+    })?;
+    Ok(Reply::null())
+}
+
+fn change(
+    call: &mut Call<'_>,
+    before: Option<Rule>,
+    kind: Result<RuleKind, Failure>,
+) -> Result<(), Failure> {
     let id = call.params.text("rule").to_owned();
     digest::check(call.params.get("digest"), &call.world.ha.rules)?;
-    let before = call
-        .world
-        .ha
-        .rules
-        .get(&id)
-        .ok_or_else(|| missing(&id))?
-        .clone();
-    let kind = kind(call, Some(&before.kind))?;
+    let Some(before) = before else {
+        return Err(Failure::die(format!("HA rule '{id}' does not exist")));
+    };
+    let kind = kind?;
     let resources = if call.params.has("resources") {
-        resources(call, "update", &id)?
+        resources(call)?
     } else {
         before.resources.clone()
     };
+    known_nodes(call)?;
     let gone = call.params.list("delete");
     let comment = call
         .params
@@ -246,8 +300,9 @@ fn update(call: &mut Call<'_>) -> Result<Reply, Failure> {
             && !gone.contains(&"disable"),
         order: before.order,
     };
+    feasible(call, &id, &rule)?;
     call.world.ha.rules.insert(id, rule);
-    Ok(Reply::null())
+    Ok(())
 }
 
 fn remove(call: &mut Call<'_>) -> Result<Reply, Failure> {
