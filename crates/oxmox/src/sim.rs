@@ -23,7 +23,7 @@ Examples:
     clusters:
       - name: home
         nodes: [{ name: pve1, cpus: 8, memory-gib: 32 }]
-        users: [{ id: op@pve, tokens: [{ id: t, secret: 11111111-2222-3333-4444-555555555555, privsep: false }] }]
+        users: [{ id: op@pve, tokens: [{ id: op, secret: 11111111-2222-3333-4444-555555555555, privsep: false }] }]
         acl: [{ path: /, user: op@pve, role: Administrator }]
 
   Lose the answer of the next clone, and cut the power of a node:

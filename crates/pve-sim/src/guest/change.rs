@@ -156,15 +156,25 @@ fn delete_one(
         guest.config.remove("lock");
         return Ok(());
     }
-    let Some(value) = guest.config.get(option).map(str::to_owned) else {
-        guest.config.revert(option);
-        return Ok(());
-    };
     let protected = guest.config.get("protection") == Some("1");
     let refuse = |what: String| {
         Err(Failure::die(format!(
             "can't remove {what} - protection mode enabled"
         )))
+    };
+    let Some(value) = guest.config.get(option).map(str::to_owned) else {
+        let waiting = guest.config.pending.get(option).cloned();
+        if let Some(waiting) = waiting.filter(|_| options::is_drive(option)) {
+            if protected {
+                return refuse(format!("drive '{option}'"));
+            }
+            // It was made for a slot that it never got into.
+            if let Some(volid) = Drive::parse(&waiting).volume() {
+                add_unused(&mut guest.config.current, volid);
+            }
+        }
+        guest.config.revert(option);
+        return Ok(());
     };
     if options::is(option, "unused") {
         let volid = Drive::parse(&value).file().to_owned();

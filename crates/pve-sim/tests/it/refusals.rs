@@ -360,3 +360,151 @@ async fn a_device_that_is_mapped_nowhere_does_not_start() {
     let task = pve.run(Method::POST, start, &[]).await;
     assert_eq!(task.exit, "PCI device mapping not found for 'gpu'");
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_firewall_rule_is_checked_as_a_whole() {
+    let (_, pve) = pve9().await;
+    let firewall = "/cluster/firewall";
+    let group = format!("{firewall}/groups");
+    pve.data(Method::POST, &group, &[("group", "web")]).await;
+    let alias = [("name", "Office"), ("cidr", "fe80::1")];
+    let aliases = format!("{firewall}/aliases");
+    pve.data(Method::POST, &aliases, &alias).await;
+    let rule = [("type", "in"), ("action", "ACCEPT")];
+    let with = |more: &[(&'static str, &'static str)]| [&rule[..], more].concat();
+    let sport = "missing property - 'sport' requires this property";
+    each(
+        &pve,
+        Method::POST,
+        firewall,
+        &[
+            (
+                "/groups/web",
+                &[("type", "group"), ("action", "other")],
+                json!({ "type": "security groups not allowed" }),
+            ),
+            (
+                "/groups/web",
+                &with(&[("iface", "net0")]),
+                json!({ "type": "parameter -i not allowed for this rule type" }),
+            ),
+            (
+                "/groups/web",
+                &with(&[("sport", "22")]),
+                json!({ "proto": sport }),
+            ),
+            (
+                "/groups/web",
+                &with(&[("source", "nobody")]),
+                json!({ "source": "no such alias 'nobody'" }),
+            ),
+            (
+                "/groups/web",
+                &with(&[("source", "10.0.0.1"), ("dest", "office")]),
+                json!({ "dest": "detected mixed ipv4/ipv6 addresses in rule" }),
+            ),
+            (
+                "/aliases",
+                &[("name", "OFFICE"), ("cidr", "10.0.0.1")],
+                json!({ "name": "alias 'OFFICE' already exists" }),
+            ),
+            (
+                "/groups",
+                &[("group", "new"), ("rename", "old")],
+                json!({ "group": "Security group 'old' does not exist" }),
+            ),
+        ],
+    )
+    .await;
+    each(
+        &pve,
+        Method::DELETE,
+        firewall,
+        &[
+            ("/groups/none", &[], json!("no such security group 'none'")),
+            ("/ipset/none", &[], json!("no such IPSet 'none'")),
+        ],
+    )
+    .await;
+    let options = [("delete", "colour")];
+    let wanted = json!({ "delete": "no such option 'colour'" });
+    let case = [("/options", &options[..], wanted)];
+    each(&pve, Method::PUT, firewall, &case).await;
+    let source = with(&[("source", "OFFICE")]);
+    let rules = format!("{firewall}/groups/web");
+    pve.data(Method::POST, &rules, &source).await;
+    assert_eq!(pve.get(&rules).await[0]["ipversion"], 6);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pool_counts_each_storage_once_and_forgets_what_is_gone() {
+    let (_, pve) = pve9().await;
+    pve.data(Method::POST, "/pools", &[("poolid", "one")]).await;
+    let members = [("poolid", "one"), ("storage", "data"), ("vms", "4711")];
+    pve.put("/pools", &members).await;
+    let found = pve.get("/pools/one").await;
+    let found = found["members"].as_array().unwrap();
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert_eq!(found[0]["node"], "pve1");
+    let gone = [("poolid", "one"), ("storage", "data"), ("delete", "1")];
+    pve.put("/pools", &gone).await;
+    pve.data(Method::DELETE, "/pools/one", &[]).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_rule_of_high_availability_must_be_one_that_can_hold() {
+    let (_, pve) = pve9().await;
+    let sid = ("sid", "vm:100");
+    pve.data(Method::POST, "/cluster/ha/resources", &[sid])
+        .await;
+    let (rule, vm) = (("rule", "one"), ("resources", "vm:100"));
+    let near = ("type", "node-affinity");
+    each(
+        &pve,
+        Method::POST,
+        "/cluster/ha/rules",
+        &[
+            (
+                "",
+                &[rule, near, vm, ("nodes", "pve9")],
+                json!("create ha rule failed: cannot use non-existant node(s) pve9."),
+            ),
+            (
+                "",
+                &[
+                    rule,
+                    ("type", "resource-affinity"),
+                    ("affinity", "positive"),
+                    vm,
+                ],
+                json!(
+                    "create ha rule failed: 400 Rule 'one' is invalid.\nresources: rule is ineffective as there are less than two resources"
+                ),
+            ),
+        ],
+    )
+    .await;
+    each(
+        &pve,
+        Method::PUT,
+        "/cluster/ha",
+        &[
+            (
+                "/rules/none",
+                &[near, ("strict", "1"), ("nodes", "pve1")],
+                json!("update HA rules failed: HA rule 'none' does not exist"),
+            ),
+            (
+                "/resources/vm:4711",
+                &[("state", "stopped")],
+                json!("update resource failed: no such resource 'vm:4711'"),
+            ),
+            (
+                "/resources/vm:100",
+                &[("delete", "colour")],
+                json!("update resource failed: no such option 'colour'"),
+            ),
+        ],
+    )
+    .await;
+}
