@@ -330,7 +330,12 @@ pub(crate) fn named_volumes(
 }
 
 /// The right to use a volume, which must hold this.
-fn typed_volume(call: &Call<'_>, vmid: u32, volid: &str, content: Content) -> Result<(), Failure> {
+pub(crate) fn typed_volume(
+    call: &Call<'_>,
+    vmid: u32,
+    volid: &str,
+    content: Content,
+) -> Result<(), Failure> {
     let (_, parsed) = call.world.storages.parse(volid)?;
     let image = |it| matches!(it, Content::Images | Content::RootDir);
     if parsed.content != content && !(image(parsed.content) && image(content)) {

@@ -508,3 +508,64 @@ async fn a_rule_of_high_availability_must_be_one_that_can_hold() {
     )
     .await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_container_is_made_where_containers_belong_and_stays_what_it_is() {
+    let (_, pve) = pve9().await;
+    let template = "local:vztmpl/debian-12-standard_12.7-1_amd64.tar.zst";
+    let (id, from) = (("vmid", "700"), ("ostemplate", template));
+    each(
+        &pve,
+        Method::POST,
+        "/nodes/pve1/lxc",
+        &[
+            (
+                "",
+                &[id, from],
+                json!({ "storage": "storage 'local' does not support container directories" }),
+            ),
+            (
+                "",
+                &[id, ("ostemplate", "local:iso/a.iso")],
+                json!("unable to use volume local:iso/a.iso - content type needs to be 'vztmpl'"),
+            ),
+            (
+                "",
+                &[id, from, ("ssh-public-keys", "nonsense")],
+                json!("SSH public key validation error"),
+            ),
+        ],
+    )
+    .await;
+    let made = [id, from, ("rootfs", "data:1")];
+    let task = pve.run(Method::POST, "/nodes/pve1/lxc", &made).await;
+    assert_eq!(task.exit, "OK");
+    each(
+        &pve,
+        Method::PUT,
+        "/nodes/pve1/lxc/700/config",
+        &[
+            (
+                "",
+                &[("unprivileged", "0")],
+                json!("unable to modify read-only option: 'unprivileged'"),
+            ),
+            (
+                "",
+                &[("delete", "rootfs")],
+                json!("unable to delete required option 'rootfs'"),
+            ),
+            (
+                "",
+                &[("delete", "hostname"), ("hostname", "a")],
+                json!({ "delete": "you can't use '-hostname' and -delete hostname' at the same time" }),
+            ),
+            (
+                "",
+                &[("mp0", "local:1,mp=/data")],
+                json!("storage 'local' does not allow content type 'rootdir' (Container)"),
+            ),
+        ],
+    )
+    .await;
+}

@@ -172,6 +172,28 @@ pub(crate) fn bridges(call: &Call<'_>, options: &Options) -> Result<(), Failure>
     Ok(())
 }
 
+/// What a container cannot be without, and what it stays.
+fn kept(set: &Options, delete: &[String]) -> Result<(), Failure> {
+    for option in delete {
+        match option.as_str() {
+            "memory" | "rootfs" | "ostype" => {
+                let text = format!("unable to delete required option '{option}'");
+                return Err(Failure::die(text));
+            }
+            "unprivileged" => {
+                let text = format!("unable to delete read-only option: '{option}'");
+                return Err(Failure::die(text));
+            }
+            _ => {}
+        }
+    }
+    if set.contains_key("unprivileged") {
+        let text = "unable to modify read-only option: 'unprivileged'";
+        return Err(Failure::die(text));
+    }
+    Ok(())
+}
+
 /// `PUT …/config`
 pub(crate) fn put(call: &mut Call<'_>) -> Result<Reply, Failure> {
     let (node, vmid) = (call.node(), call.vmid());
@@ -193,17 +215,18 @@ pub(crate) fn put(call: &mut Call<'_>) -> Result<Reply, Failure> {
     if set.is_empty() && delete.is_empty() && revert.is_empty() {
         return Err(Failure::die("no options specified"));
     }
-    if let Some(unknown) = delete.iter().find(|option| !is_option(option)) {
-        return Err(Failure::param(
-            "delete",
-            format!("unknown option '{unknown}'"),
-        ));
-    }
-    if delete
-        .iter()
-        .any(|option| matches!(option.as_str(), "memory" | "rootfs"))
-    {
-        return Err(Failure::param("delete", "unable to delete required option"));
+    for (way, options) in [("revert", &revert), ("delete", &delete)] {
+        for option in options {
+            if !is_option(option) {
+                let text = format!("unknown option '{option}'");
+                return Err(Failure::param(way, text));
+            }
+            if set.contains_key(option) {
+                let text =
+                    format!("you can't use '-{option}' and -{way} {option}' at the same time");
+                return Err(Failure::param(way, text));
+            }
+        }
     }
     let scope = Scope { vmid, pool: None };
     rights(call, scope, set.keys().chain(&delete).map(String::as_str))?;
@@ -214,6 +237,10 @@ pub(crate) fn put(call: &mut Call<'_>) -> Result<Reply, Failure> {
     }
     let guest = read::guest(call, Kind::Lxc)?;
     guest.check_digest(digest.as_deref())?;
+    kept(&set, &delete)?;
+    for (_, value) in set.iter().filter(|(name, _)| is_mount(name)) {
+        create::for_containers(call, value)?;
+    }
     if !delete.iter().any(|option| option == "lock") {
         guest.check_lock()?;
     }

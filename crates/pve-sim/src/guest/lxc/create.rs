@@ -7,7 +7,7 @@ use crate::call::{Call, Reply};
 use crate::failure::Failure;
 use crate::guest::backup;
 use crate::guest::config::{Options, tidy_tags};
-use crate::guest::create::{forget, reserve};
+use crate::guest::create::{check_keys, forget, reserve};
 use crate::guest::disks::{self, Made};
 use crate::guest::formats::MOUNT;
 use crate::guest::hand::Hand;
@@ -65,14 +65,8 @@ pub(crate) fn mount_rights(call: &Call<'_>, vmid: u32, value: &str) -> Result<()
     match wanted(value) {
         Wanted::New { storage, .. } => {
             call.need(&format!("/storage/{storage}"), &["Datastore.AllocateSpace"])?;
-            let known = call.world.storages.get(&storage)?;
-            if known.def.holds("rootdir") {
-                Ok(())
-            } else {
-                Err(Failure::die(format!(
-                    "storage '{storage}' does not support container directories"
-                )))
-            }
+            call.world.storages.get(&storage)?;
+            Ok(())
         }
         Wanted::Volume(volid) => permit::volume(call, vmid, &volid),
         Wanted::Path if call.caller.is_root() => Ok(()),
@@ -82,23 +76,36 @@ pub(crate) fn mount_rights(call: &Call<'_>, vmid: u32, value: &str) -> Result<()
     }
 }
 
+/// A container that is there gets volumes only of storages for containers.
+pub(crate) fn for_containers(call: &Call<'_>, value: &str) -> Result<(), Failure> {
+    let volume = MOUNT.parse(value).get("volume").cloned();
+    let Some((storage, _)) = volume.as_deref().and_then(split_volid) else {
+        return Ok(());
+    };
+    if call.world.storages.get(storage)?.def.holds("rootdir") {
+        return Ok(());
+    }
+    Err(Failure::die(format!(
+        "storage '{storage}' does not allow content type 'rootdir' (Container)"
+    )))
+}
+
 /// Handles the call.
 pub(crate) fn create(call: &mut Call<'_>) -> Result<Reply, Failure> {
     let (node, vmid) = (call.node(), call.vmid());
     let params = call.params.clone();
     let pool = params.get("pool");
     let scope = Scope { vmid, pool };
+    let restore = params.flag("restore");
+    if !restore {
+        call.world.guests.check_unused(vmid)?;
+    }
+    if let Some(keys) = params.get("ssh-public-keys") {
+        check_keys(keys)?;
+    }
     permit::pool_exists(call, pool)?;
     permit::allocate(call, scope)?;
     let archive = params.text("ostemplate").to_owned();
-    let restore = params.flag("restore");
-    if archive.contains(':') {
-        permit::volume(call, vmid, &archive)?;
-    } else if !call.caller.is_root() {
-        return Err(Failure::die(
-            "Only root can pass arbitrary filesystem paths.",
-        ));
-    }
     let mut set: Options = params
         .iter()
         .filter(|(name, _)| !CALL_PARAMS.contains(name) && is_option(name))
@@ -113,6 +120,21 @@ pub(crate) fn create(call: &mut Call<'_>) -> Result<Reply, Failure> {
     )?;
     tag::check(call, vmid, &params)?;
     bridges(call, &set)?;
+    let content = if restore {
+        Content::Backup
+    } else {
+        Content::VzTmpl
+    };
+    if archive == "-" {
+        return Err(Failure::die("pipe requires cli environment"));
+    }
+    if archive.contains(':') {
+        permit::typed_volume(call, vmid, &archive, content)?;
+    } else if !call.caller.is_root() {
+        return Err(Failure::die(
+            "Only root can pass arbitrary filesystem paths.",
+        ));
+    }
     let storage = params.get("storage").unwrap_or("local").to_owned();
     if restore {
         backup::check_target(call, Kind::Lxc, vmid)?;
@@ -125,8 +147,13 @@ pub(crate) fn create(call: &mut Call<'_>) -> Result<Reply, Failure> {
         }
         for (_, value) in set.iter().filter(|(name, _)| is_mount(name)) {
             mount_rights(call, vmid, value)?;
+            if let Wanted::New { storage, .. } = wanted(value)
+                && !call.world.storages.get(&storage)?.def.holds("rootdir")
+            {
+                let text = format!("storage '{storage}' does not support container directories");
+                return Err(Failure::param("storage", text));
+            }
         }
-        call.world.guests.check_unused(vmid)?;
     }
     let replaced = call.world.guests.get(vmid).cloned();
     reserve(call.world, Kind::Lxc, vmid, &node, pool);
