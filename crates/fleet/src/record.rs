@@ -194,6 +194,9 @@ pub struct GuestRecord {
     /// Configuration keys that wait for a restart.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub pending: Vec<String>,
+    /// A task wrote to the running guest, and what of it waits for a restart was not read yet.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub unread: bool,
     /// Digest of pool, high availability and firewall as last written.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub beside: Option<String>,

@@ -47,6 +47,7 @@ impl Pass<'_> {
                         .cluster
                         .started(&self.intent.owner, StepKind::Configure, &upid);
                     self.record.in_flight.push(task);
+                    self.record.unread = running;
                     Ok(Some(working(
                         StepKind::Configure,
                         format!("writing {}", keys.join(", ")),
@@ -139,6 +140,7 @@ impl Pass<'_> {
                     );
                 }
                 self.record.pending = pending;
+                self.record.unread = false;
                 Ok(())
             }
             Err(error) => Err(self.node_trouble(node, "reading what is pending", &error)),

@@ -16,6 +16,7 @@ use super::{
 };
 use crate::{
     Failure, NodeName, Outcome, PowerFact, Waiting,
+    desired::Want,
     diff::{self, Changes},
     intent::{Loss, Management, Power, Readiness},
     plan::{self, After, Known, Step, Wanted},
@@ -210,7 +211,8 @@ impl Pass<'_> {
         let redeclared = self.record.applied != Some(digest);
         let changes = self.changes(view, &identity).await?;
         let running = matches!(power, PowerFact::Running | PowerFact::Paused);
-        if redeclared && changes.is_none() && running {
+        let settled = self.record.stage >= Stage::Settled;
+        if redeclared && changes.is_none() && running && (settled || self.record.unread) {
             // It was written by a task, or by a call before a crash: what of it waits for a restart was not read then.
             self.read_pending(&identity, node).await?;
         }
@@ -492,7 +494,14 @@ impl Pass<'_> {
                     .await
             }
             Step::AskGuest => self.ask_guest(identity, node).await,
-            Step::EjectSeed => self.eject_seed(identity, node).await,
+            Step::EjectSeed => {
+                let desired = self.desired(view, identity)?;
+                let boot = match desired.keys.get("boot") {
+                    Some(Want::Text(order)) => Some(order.as_str()),
+                    _ => None,
+                };
+                self.eject_seed(identity, node, boot).await
+            }
             Step::RemoveSeed => self.remove_seed(&identity.node).await,
         }
     }

@@ -298,7 +298,7 @@ impl Pass<'_> {
                 .get(SEED_SLOT)
                 .is_some_and(|text| text.starts_with(&seed.volume))
         {
-            self.eject_seed(identity, node).await?;
+            self.eject_seed(identity, node, config.get("boot")).await?;
         }
         self.clean_up(identity).await
     }

@@ -137,13 +137,18 @@ impl Pass<'_> {
             .is_ok_and(|files| files.digest() != seed.digest)
     }
 
-    /// Takes the first-boot image out of its drive.
+    /// Takes the first-boot image out of its drive, and keeps this boot order.
     pub(super) async fn eject_seed(
         &mut self,
         identity: &Identity,
         node: &NodeName,
+        boot: Option<&str>,
     ) -> Flow<Option<Outcome>> {
-        let set = GuestConfig::new().with(SEED_SLOT, NO_DISC);
+        let mut set = GuestConfig::new().with(SEED_SLOT, NO_DISC);
+        // PVE appends a CD drive that is written to the boot order, unless the order comes with it.
+        if let Some(boot) = boot {
+            set.set("boot", boot);
+        }
         match self
             .handle(node, identity.vmid)
             .configure(&ConfigChange::set(set))
