@@ -136,6 +136,19 @@ impl Fleet {
             .map(|cluster| cluster.state().facts.clone())
     }
 
+    /// Whether guests are to leave a node, because PVE says that it is in maintenance.
+    pub fn is_left(&self, name: &ClusterName, node: &str) -> bool {
+        let Some(cluster) = self.cluster(name) else {
+            return false;
+        };
+        let state = cluster.state();
+        let view = state.view.as_ref();
+        view.is_some_and(|view| {
+            let mut nodes = view.nodes.iter();
+            nodes.any(|(name, row)| name.as_str() == node && row.maintenance().is_some())
+        })
+    }
+
     /// The node a guest is on, ours or not, as the last look at its cluster showed it.
     pub fn node_of(&self, name: &ClusterName, guest: crate::Vmid) -> Option<crate::NodeName> {
         let view = self.cluster(name)?.view()?;

@@ -178,11 +178,7 @@ fn check(
     if !node.online {
         return Err("is offline".to_owned());
     }
-    if let Some(state) = node
-        .ha
-        .as_deref()
-        .filter(|state| state.contains("maintenance"))
-    {
+    if let Some(state) = node.maintenance() {
         return Err(format!("is in {state}"));
     }
     if !wishes.nodes.is_empty() && !wishes.nodes.contains(name) {

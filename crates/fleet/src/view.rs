@@ -78,6 +78,14 @@ pub(crate) struct NodeRow {
     pub(crate) ha: Option<String>,
 }
 
+impl NodeRow {
+    /// What PVE's manager calls it while it is in maintenance.
+    pub(crate) fn maintenance(&self) -> Option<&str> {
+        let state = self.ha.as_deref();
+        state.filter(|state| state.contains("maintenance"))
+    }
+}
+
 /// A storage on one node in a view.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct StorageRow {

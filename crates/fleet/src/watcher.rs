@@ -181,7 +181,9 @@ fn seen(cluster: &Cluster, view: View) {
         for (vmid, owner) in &state.owners {
             let (old, new) = (before.guests.get(vmid), view.guests.get(vmid));
             let changed = match (old, new) {
-                (Some(old), Some(new)) => new.differs(old),
+                (Some(old), Some(new)) => {
+                    new.differs(old) || is_left(before, &new.node) != is_left(&view, &new.node)
+                }
                 (None, None) => false,
                 _ => true,
             };
@@ -226,6 +228,12 @@ fn seen(cluster: &Cluster, view: View) {
         cluster.survey.notify_one();
     }
     cluster.wake(&wake);
+}
+
+/// Whether guests are to leave a node.
+fn is_left(view: &View, node: &crate::NodeName) -> bool {
+    let row = view.nodes.get(node);
+    row.is_some_and(|row| row.maintenance().is_some())
 }
 
 /// A guest that vanished, was renamed or restarted may not be the one we knew.

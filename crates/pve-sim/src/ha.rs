@@ -103,6 +103,9 @@ pub(crate) struct Ha {
     /// Since when a node is gone.
     #[serde(default)]
     gone: BTreeMap<String, u64>,
+    /// Nodes that were put into maintenance.
+    #[serde(default)]
+    pub(crate) maintenance: BTreeSet<String>,
 }
 
 /// The id of the resource of a guest, `vm:100` or `ct:100`.
@@ -183,6 +186,9 @@ impl Ha {
 
     /// What the manager thinks of a node, if it manages anything.
     pub(crate) fn node_state(&self, world: &World, node: &str) -> Option<&'static str> {
+        if self.maintenance.contains(node) {
+            return Some("maintenance");
+        }
         if self.services.is_empty() {
             return None;
         }

@@ -50,6 +50,18 @@ impl Cluster {
         self.kill_tasks_of(node);
     }
 
+    /// Puts a node into maintenance, as `ha-manager crm-command node-maintenance enable` does, or takes it out again. Guests
+    /// that no manager looks after stay where they are.
+    pub fn maintain_node(&self, node: &str, maintained: bool) {
+        self.world(|world| {
+            if maintained {
+                world.ha.maintenance.insert(node.to_owned());
+            } else {
+                world.ha.maintenance.remove(node);
+            }
+        });
+    }
+
     /// A node is switched on again; guests that start with their node do.
     pub fn revive_node(&self, node: &str) {
         self.world(|world| {

@@ -8,7 +8,7 @@ mod resolve;
 use std::{sync::Arc, time::Duration};
 
 use api::vm::{RevertWish, VirtualMachine, VirtualMachineStatus};
-use fleet::{ClusterName, GuestIntent, GuestProgress, GuestRecord, Outcome};
+use fleet::{ClusterName, GuestIntent, GuestProgress, GuestRecord, Outcome, intent::Placement};
 use kube::ResourceExt as _;
 
 pub(crate) use self::report::doing;
@@ -34,6 +34,21 @@ pub(crate) fn record(status: &VirtualMachineStatus) -> GuestRecord {
 impl crate::removal::KeepsGuest for VirtualMachineStatus {
     fn guest(&self) -> GuestRecord {
         record(self)
+    }
+}
+
+/// Where a machine may be: what placement heeds, and the bridges it needs. Nothing if it cannot be told now.
+pub(crate) async fn wishes(
+    context: &Context,
+    machine: &VirtualMachine,
+) -> (Placement, Vec<String>) {
+    let status = machine.status.clone().unwrap_or_default();
+    match resolve::intent(context, machine, &status).await {
+        Ok(intent) => {
+            let bridges = intent.nics.into_iter().map(|nic| nic.bridge).collect();
+            (intent.placement, bridges)
+        }
+        Err(_) => Default::default(),
     }
 }
 

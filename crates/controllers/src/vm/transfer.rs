@@ -8,13 +8,14 @@ use api::vm::{
 };
 use fleet::{
     NodeName, Outcome,
-    intent::{BackupIntent, BackupMode, Compression, MigrationIntent},
+    intent::{BackupIntent, BackupMode, Compression, MigrationIntent, Placement},
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::ResourceExt as _;
 
 use super::{
     action::{self, Target},
+    machine,
     refs::Missing,
     translate::{Invalid, storage},
 };
@@ -87,7 +88,7 @@ pub(crate) async fn reconcile(
     let place = namespace(&*migration);
     let found = action::target(&context, &place, &migration.spec.vm_ref.name)
         .and_then(|target| Ok((migration_intent(&migration, &target)?, target)));
-    let (intent, target) = match found {
+    let (mut intent, target) = match found {
         Ok(found) => found,
         Err(missing) => {
             context
@@ -113,6 +114,9 @@ pub(crate) async fn reconcile(
             return Ok(Action::requeue(Duration::from_mins(5)));
         }
     };
+    if intent.target.is_none() {
+        (intent.placement, intent.bridges) = machine::wishes(&context, &target.machine).await;
+    }
     loop {
         let progress = context
             .fleet
@@ -179,6 +183,8 @@ fn migration_intent(migration: &VMMigration, target: &Target) -> Result<Migratio
         guest: target.vmid,
         guest_owner: target.owner.clone(),
         target: spec.target_node.as_ref().map(node).transpose()?,
+        placement: Placement::default(),
+        bridges: Vec::new(),
         online: true,
         with_local_disks: spec.with_local_disks,
         target_storage: spec

@@ -10,7 +10,7 @@ use pve::{
 use super::{Act, Flow, failed};
 use crate::{
     Event, Failure, Outcome, PowerFact, Upid, Waiting,
-    intent::{MigrationIntent, Placement},
+    intent::MigrationIntent,
     place::{self, Ask},
     record::StepKind,
     view::{GuestRow, View},
@@ -144,13 +144,15 @@ impl Act<'_> {
                 ));
             }
             None => {
-                let wishes = Placement {
-                    avoid: vec![row.node.clone()],
-                    ..Placement::default()
-                };
+                let mut wishes = intent.placement.clone();
+                wishes.avoid.push(row.node.clone());
+                if wishes.nodes.is_empty() {
+                    wishes.nodes.clone_from(&self.cluster.options.nodes);
+                }
                 let ask = Ask {
                     cpus: row.processors(),
                     memory: row.memory,
+                    bridges: intent.bridges.clone(),
                     ignore: Some(intent.guest),
                     ..Ask::default()
                 };

@@ -1,5 +1,6 @@
 //! Things done to a guest that already exists: snapshots, migrations, backups.
 
+use super::Placement;
 use crate::{ClusterName, NodeName, Owner, StorageId, Vmid};
 
 /// What shall become of a snapshot.
@@ -53,6 +54,10 @@ pub struct MigrationIntent {
     pub guest_owner: Option<Owner>,
     /// Where to; `None` lets placement choose.
     pub target: Option<NodeName>,
+    /// What placement has to heed.
+    pub placement: Placement,
+    /// Bridges and VNets its interfaces are on, which placement looks for.
+    pub bridges: Vec<String>,
     /// Let a running guest run on while it moves.
     pub online: bool,
     /// Move local disks too.

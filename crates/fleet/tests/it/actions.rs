@@ -268,6 +268,8 @@ async fn a_running_guest_moves_and_its_own_record_follows() {
         guest: identity.vmid,
         guest_owner: Some(owner("web")),
         target: Some(target.clone()),
+        placement: fleet::intent::Placement::default(),
+        bridges: Vec::new(),
         online: true,
         with_local_disks: false,
         target_storage: None,

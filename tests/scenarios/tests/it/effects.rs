@@ -54,6 +54,49 @@ async fn a_move_that_cannot_be_is_said_by_the_machine() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_node_in_maintenance_is_left_by_the_machines_that_run_on_it() {
+    let bed = prepared().await;
+    for name in ["web-1", "web-2", "idle"] {
+        let named = manifest!("machine").replace("name: web-server", &format!("name: {name}"));
+        bed.apply(&named).await;
+        bed.until_ready::<VirtualMachine>(name).await;
+    }
+    bed.change::<VirtualMachine>("idle", json!({ "powerState": "Off" }))
+        .await;
+    let off: VirtualMachine = bed.until_ready("idle").await;
+    let machine: VirtualMachine = bed.get("web-1").await;
+    let node = machine.status.unwrap().node.unwrap();
+    bed.change::<VirtualMachine>("web-2", json!({ "node": node }))
+        .await;
+    let there = |machine: &VirtualMachine| {
+        let status = machine.status.as_ref();
+        status.and_then(|status| status.node.as_ref()) == Some(&node)
+    };
+    bed.until("web-2", "there", there).await;
+    bed.until_ready::<VirtualMachine>("web-2").await;
+    bed.sleep(Duration::from_mins(1)).await;
+
+    bed.pve().maintain_node(&node, true);
+    let elsewhere = |machine: &VirtualMachine| !there(machine);
+    bed.until("web-1", "elsewhere", elsewhere).await;
+    assert!(bed.guest("web-1").await.running);
+    assert_ne!(bed.guest("web-1").await.node, node);
+    bed.sleep(Duration::from_mins(2)).await;
+    let pinned: VirtualMachine = bed.get("web-2").await;
+    assert!(there(&pinned), "who is pinned there stays");
+    let off_now: VirtualMachine = bed.get("idle").await;
+    assert_eq!(off_now.status.unwrap().node, off.status.unwrap().node);
+    bed.until_ready::<VirtualMachine>("web-1").await;
+    assert_eq!(bed.names::<VMMigration>().await, Vec::<String>::new());
+
+    // Nobody goes back by itself.
+    bed.pve().maintain_node(&node, false);
+    bed.sleep(Duration::from_mins(2)).await;
+    let after: VirtualMachine = bed.get("web-1").await;
+    assert!(!there(&after));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_restored_machine_is_on_the_storage_asked_for() {
     let bed = prepared().await;
     bed.apply(manifest!("machine")).await;

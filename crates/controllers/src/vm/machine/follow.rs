@@ -1,4 +1,4 @@
-//! A machine that is pinned to a node and is on another goes there.
+//! A machine that is pinned to a node and is on another goes there; one whose node is in maintenance goes elsewhere.
 //!
 //! The move is a `VMMigration` like any other, made for the machine and owned by it, so that it can be seen, waited for and
 //! survives a crash. It is cleared away once the machine is where it belongs, or is to go elsewhere.
@@ -9,8 +9,8 @@ use std::{
 };
 
 use api::vm::{
-    LocalRef, MIGRATION_FAILED, Phase, VMMigration, VMMigrationSpec, VirtualMachine,
-    VirtualMachineStatus, condition,
+    LocalRef, MIGRATION_FAILED, ManagementPolicy, Phase, VMMigration, VMMigrationSpec,
+    VirtualMachine, VirtualMachineStatus, condition,
 };
 use kube::{
     Api, Resource as _, ResourceExt as _,
@@ -44,10 +44,14 @@ pub(super) async fn follow(
 ) -> Result<bool, Error> {
     let api: Api<VMMigration> = context.api_in(&namespace(machine));
     let way = match (&machine.spec.node, &status.node) {
-        (Some(wanted), Some(is)) if wanted != is => Some((wanted, is)),
+        (Some(wanted), Some(is)) if wanted != is => Some((Some(wanted), is)),
+        (None, Some(is)) if is_to_leave(context, machine, status, is) => Some((None, is)),
         _ => None,
     };
-    let name = way.map(|(wanted, is)| name(machine, is, wanted));
+    let name = way.map(|(wanted, is)| {
+        let wanted = wanted.map_or("", String::as_str);
+        name(machine, is, wanted)
+    });
     clear_away(context, machine, &api, name.as_deref()).await?;
     let (Some((wanted, is)), Some(name)) = (way, name) else {
         return Ok(false);
@@ -61,12 +65,30 @@ pub(super) async fn follow(
             Err(kube::Error::Api(status)) if status.code == 409 => {}
             Err(error) => return Err(error.into()),
             Ok(_) => {
-                let message = format!("moving from {is} to {wanted}, as spec.node says");
+                let message = match wanted {
+                    Some(wanted) => format!("moving from {is} to {wanted}, as spec.node says"),
+                    None => format!("moving away from {is}, which is in maintenance"),
+                };
                 context.normal(machine, "Moving", &message).await;
             }
         }
     }
     Ok(true)
+}
+
+/// Whether a machine has to make room, because its node is in maintenance. PVE itself moves what its HA manager looks after, and
+/// what does not run is in nobody's way.
+fn is_to_leave(
+    context: &Context,
+    machine: &VirtualMachine,
+    status: &VirtualMachineStatus,
+    is: &str,
+) -> bool {
+    machine.spec.management_policy == ManagementPolicy::Manage
+        && machine.spec.ha.is_none()
+        && status.power_state.as_deref() == Some("On")
+        && super::recorded_cluster(status)
+            .is_some_and(|cluster| context.fleet.is_left(&cluster, is))
 }
 
 /// Removes moves that have come to an end, well or not, and say nothing about where the machine is to go now.
@@ -145,7 +167,7 @@ fn name(machine: &VirtualMachine, from: &str, to: &str) -> String {
     format!("{base}-{:08x}", hasher.finish() & 0xffff_ffff)
 }
 
-fn migration(machine: &VirtualMachine, name: String, to: &str) -> VMMigration {
+fn migration(machine: &VirtualMachine, name: String, to: Option<&String>) -> VMMigration {
     VMMigration {
         metadata: ObjectMeta {
             name: Some(name),
@@ -157,7 +179,7 @@ fn migration(machine: &VirtualMachine, name: String, to: &str) -> VMMigration {
             vm_ref: LocalRef {
                 name: machine.name_any(),
             },
-            target_node: Some(to.to_owned()),
+            target_node: to.cloned(),
             with_local_disks: true,
             target_storage: None,
         },
