@@ -5,21 +5,25 @@
 //! caller's record and in PVE.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
-use pve::{GuestConfig, Release};
+use futures::future::{BoxFuture, Shared};
+use pve::{GuestConfig, GuestKind, Release};
 use tokio::{sync::Notify, time::Instant};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    NodeName, Outcome, Owner, Upid, Vmid, Waiting,
+    NodeName, Outcome, Owner, Size, Upid, Vmid, Waiting,
     facts::{ClusterFacts, NicFacts, PowerFact},
     fleet::Options,
     gate::{End, Gate, Key},
-    guest::ready::Boots,
+    guest::{
+        ready::Boots,
+        source::{default_cpus, default_memory},
+    },
     place::Hold,
     record::{InFlight, StepKind},
     tasks::{Standing, Tasks},
@@ -60,7 +64,11 @@ pub(crate) struct State {
     /// Who of this process is making the template of an image, by the image's tag and node.
     pub(crate) image_makers: BTreeMap<String, Owner>,
     pub(crate) sources: BTreeMap<Vmid, (Arc<GuestConfig>, Instant)>,
+    /// Sources that are being read just now.
+    pub(crate) reading: BTreeMap<Vmid, Reading>,
     pub(crate) sockets: BTreeMap<NodeName, u32>,
+    /// When the facts about devices were read.
+    pub(crate) devices_read: Option<Instant>,
     pub(crate) timers: BTreeMap<Owner, Instant>,
     /// How long guests take until they answer.
     pub(crate) boots: Boots,
@@ -68,8 +76,11 @@ pub(crate) struct State {
     /// Whose configuration was read last to look for drift.
     pub(crate) audited: Option<Owner>,
     /// Owners that wait for the cluster itself.
-    pub(crate) stranded: std::collections::BTreeSet<Owner>,
+    pub(crate) stranded: BTreeSet<Owner>,
 }
+
+/// A configuration that is being read, for everybody who waits for it.
+pub(crate) type Reading = Shared<BoxFuture<'static, pve::Result<Arc<GuestConfig>>>>;
 
 /// What is remembered of one guest.
 #[derive(Debug, Clone, Default)]
@@ -77,6 +88,8 @@ pub(crate) struct Memory {
     pub(crate) vmid: Option<Vmid>,
     /// Its configuration, as read or as we left it.
     pub(crate) model: Option<Arc<GuestConfig>>,
+    /// What a look at it must show after that.
+    pub(crate) shape: Option<Shape>,
     /// What the end of a task told about its power, and when.
     pub(crate) power: Option<(PowerFact, Instant)>,
     /// Where the end of a task left it, and when.
@@ -102,6 +115,43 @@ pub(crate) struct Memory {
     pub(crate) abandoned: u8,
     /// It has read other first-boot data than what is declared now.
     pub(crate) told_otherwise: bool,
+    /// The mappings of the PCI devices it has to itself, one for each.
+    pub(crate) devices: Vec<String>,
+}
+
+/// The part of a guest's configuration that a look at everything shows.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Shape {
+    kind: GuestKind,
+    name: String,
+    cpus: u32,
+    memory: Size,
+    tags: BTreeSet<String>,
+}
+
+impl Shape {
+    /// What a configuration comes to.
+    pub(crate) fn of(config: &GuestConfig, kind: GuestKind) -> Self {
+        let tags = config.get("tags").unwrap_or_default();
+        let tags = tags.split([';', ',', ' ']).filter(|tag| !tag.is_empty());
+        let name = config.get("name").or_else(|| config.get("hostname"));
+        Self {
+            kind,
+            name: name.unwrap_or_default().to_owned(),
+            cpus: default_cpus(config, kind),
+            memory: default_memory(config),
+            tags: tags.map(str::to_lowercase).collect(),
+        }
+    }
+
+    /// Whether a look at everything shows just that.
+    pub(crate) fn explains(&self, row: &GuestRow) -> bool {
+        let tags: BTreeSet<String> = row.tags.iter().map(|tag| tag.to_lowercase()).collect();
+        (self.kind, &self.name) == (row.kind, &row.name)
+            && (self.cpus, self.memory) == (row.processors(), row.memory)
+            && self.tags == tags
+            && !row.template
+    }
 }
 
 /// What the guest itself has told.
@@ -109,9 +159,7 @@ pub(crate) struct Memory {
 pub(crate) struct GuestMemory {
     /// When it was started, as far as we know.
     pub(crate) booted: Option<Instant>,
-    /// When to ask it next.
-    pub(crate) next: Option<Instant>,
-    /// The age at which it was last asked in vain.
+    /// The age at which it was last asked in vain since then.
     pub(crate) silent: Duration,
     pub(crate) answered: bool,
     /// It has no agent to answer with.

@@ -148,11 +148,25 @@ pub struct ClusterFacts {
     pub templates: Vec<TemplateFacts>,
     /// Bridges and VNets, by node.
     pub bridges: BTreeMap<NodeName, Vec<String>>,
+    /// Devices that guests can be given.
+    pub devices: DeviceFacts,
     /// Privileges that are missing for full service, as `path: privilege`.
     pub missing_privileges: Vec<String>,
     /// Guests in the cluster, ours or not.
     pub guests: usize,
 }
+
+/// Devices of nodes under names of the cluster, as far as these credentials may use them.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct DeviceFacts {
+    /// PCI devices: the mapping's name, and how many there are on each node.
+    pub pci: Mappings,
+    /// USB devices, likewise.
+    pub usb: Mappings,
+}
+
+/// How many devices each node has under each name.
+pub type Mappings = BTreeMap<String, BTreeMap<NodeName, usize>>;
 
 /// What is known about a node.
 #[derive(Debug, Clone, PartialEq, Default)]

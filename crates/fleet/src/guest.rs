@@ -6,6 +6,7 @@
 mod beside;
 mod choose;
 mod configure;
+pub(crate) mod devices;
 mod exist;
 mod look;
 mod make;
@@ -13,7 +14,7 @@ pub(crate) mod ready;
 mod remove;
 pub(crate) mod seed;
 mod settle;
-mod source;
+pub(crate) mod source;
 
 use std::{sync::Arc, time::Duration};
 
@@ -117,6 +118,7 @@ impl<'a> Pass<'a> {
             .map_err(|invalid| failed(Failure::Invalid, invalid.to_string()))?;
         if let Some(identity) = &self.record.identity {
             self.cluster.track(&self.intent.owner, identity.vmid);
+            self.memory(|memory| memory.devices = self.intent.hardware.whole_pci());
         }
         self.settle_tasks()?;
         self.sweep(&view, false).await?;

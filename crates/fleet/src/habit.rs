@@ -84,7 +84,13 @@ impl Habit {
         if usual < LONG {
             return vec![Duration::from_secs_f64(self.quantile(0.95))];
         }
-        plan(&self.likely(), usual, CALM_COSTS)
+        plan(&self.likely(), worth(usual), CALM_COSTS)
+    }
+
+    /// The ages at which to ask when a question in vain keeps others waiting for so long.
+    pub(crate) fn dear(&self, question: Duration) -> Vec<Duration> {
+        let worth = worth(self.quantile(0.5)).max(question.as_secs_f64());
+        plan(&self.likely(), worth, LONG_COSTS)
     }
 
     /// A task had not ended at the age `after`, and had at the age `by`.
@@ -131,7 +137,7 @@ impl Habit {
         } else {
             LONG_COSTS
         };
-        self.questions = plan(&self.likely(), usual, costs);
+        self.questions = plan(&self.likely(), worth(usual), costs);
     }
 
     /// The spans that are likely at all.
@@ -168,12 +174,16 @@ struct Span {
     likely: f64,
 }
 
+/// The unnoticed time, in seconds, that a question for something that usually takes so long is worth.
+fn worth(usual: f64) -> f64 {
+    (usual * QUESTION_PART).max(QUESTION)
+}
+
 /// The questions with the least expected cost. Each is at the end of a span.
 ///
 /// `left[i]` is the expected cost still to come when a task has not ended before span `i`. It is computed from the last possible
 /// question back to the first one, which makes the choice of each question a comparison of its possible places.
-fn plan(spans: &[Span], usual: f64, costs: &[f64]) -> Vec<Duration> {
-    let worth = (usual * QUESTION_PART).max(QUESTION);
+fn plan(spans: &[Span], worth: f64, costs: &[f64]) -> Vec<Duration> {
     let mut chosen: Vec<Vec<usize>> = Vec::new();
     let mut left = vec![0.0; spans.len() + 1];
     for (number, cost) in costs.iter().enumerate().rev() {

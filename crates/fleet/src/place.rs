@@ -29,8 +29,32 @@ pub(crate) struct Ask {
     pub(crate) sources: Vec<Site>,
     /// Bridges and VNets its interfaces are on.
     pub(crate) bridges: Vec<String>,
+    /// Devices of the node that it is given.
+    pub(crate) devices: Vec<Device>,
     /// The guest itself, when it is to be moved: it does not stand in its own way.
     pub(crate) ignore: Option<Vmid>,
+}
+
+/// Devices under one name of the cluster that a guest is given.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Device {
+    /// What they are: PCI or USB.
+    pub(crate) kind: &'static str,
+    /// The name.
+    pub(crate) mapping: String,
+    /// How many of them.
+    pub(crate) count: usize,
+    /// Where there are any.
+    pub(crate) on: BTreeMap<NodeName, Stock>,
+}
+
+/// Devices of one name on one node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Stock {
+    /// All of them.
+    pub(crate) all: usize,
+    /// Those that other guests have.
+    pub(crate) given: usize,
 }
 
 /// A guest to copy, and how far its copies reach.
@@ -219,8 +243,34 @@ fn check(
             "has no bridge '{missing}', or these credentials may not use it"
         ));
     }
+    for device in &ask.devices {
+        devices(device, name)?;
+    }
     let (source, reach) = reach(ask, name, view)?;
     Ok((soft, source, reach))
+}
+
+fn devices(device: &Device, name: &NodeName) -> Result<(), String> {
+    let Device {
+        kind,
+        mapping,
+        count,
+        on,
+    } = device;
+    if on.is_empty() {
+        return Err(format!(
+            "there is no {kind} mapping '{mapping}', or these credentials lack Mapping.Use on it"
+        ));
+    }
+    let Some(Stock { all, given }) = on.get(name) else {
+        return Err(format!("has no device of the {kind} mapping '{mapping}'"));
+    };
+    if given + count > *all {
+        return Err(format!(
+            "other guests have {given} of its {all} devices of the {kind} mapping '{mapping}', {count} needed"
+        ));
+    }
+    Ok(())
 }
 
 fn affinity(

@@ -216,6 +216,7 @@ fn seen(cluster: &Cluster, view: View) {
         version: old.version,
         quorate: old.quorate,
         bridges: old.bridges,
+        devices: old.devices,
         missing_privileges: old.missing_privileges,
         ..fresh
     };
@@ -247,12 +248,17 @@ fn suspect(state: &mut State, owner: &Owner, old: Option<&GuestRow>, new: Option
         }
         return;
     };
-    if old.name != new.name || old.kind != new.kind || old.template != new.template {
+    // What we wrote ourselves shows some seconds later.
+    let shape = memory.shape.as_ref();
+    let ours = shape.is_some_and(|shape| shape.explains(new));
+    let other = old.name != new.name || old.kind != new.kind || old.template != new.template;
+    if other && !ours {
         memory.verified = None;
         memory.doubt = true;
     }
     let settled = old.memory > Size::ZERO && new.memory > Size::ZERO;
     if settled
+        && !ours
         && (old.tags != new.tags
             || old.memory != new.memory
             || (old.cpus - new.cpus).abs() > f64::EPSILON)
@@ -263,7 +269,7 @@ fn suspect(state: &mut State, owner: &Owner, old: Option<&GuestRow>, new: Option
         memory.guest.answered = false;
         if new.power != PowerFact::Running {
             memory.guest.booted = None;
-            memory.guest.next = None;
+            memory.guest.silent = Duration::ZERO;
         }
     }
 }

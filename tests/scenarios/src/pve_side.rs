@@ -116,6 +116,16 @@ impl Bed {
             .unwrap();
     }
 
+    /// Gives devices of nodes a name, one of each node as often as it is listed.
+    pub async fn map_pci(&self, number: usize, mapping: &str, nodes: &[&str]) {
+        let device = |(at, node): (usize, &&str)| {
+            format!("node={node},path=0000:{at:02x}:00.0,id=10de:2230")
+        };
+        let devices: Vec<String> = nodes.iter().enumerate().map(device).collect();
+        let root = self.root_of(number);
+        root.create_pci_mapping(mapping, &devices).await.unwrap();
+    }
+
     /// The first-boot images that lie on a cluster's storages.
     pub async fn first_boot_images(&self, number: usize) -> Vec<String> {
         let root = self.root_of(number);

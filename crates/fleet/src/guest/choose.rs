@@ -42,6 +42,7 @@ impl Pass<'_> {
         if self.intent.placement.fit_numa {
             self.learn_sockets(view).await?;
         }
+        self.learn_devices().await?;
         let ask = self.ask(view, &originals);
         let choice = self.place(view, &ask)?;
         let vmid = self.free_vmid(view)?;
@@ -62,6 +63,7 @@ impl Pass<'_> {
         self.cluster.state().holds.insert(vmid, hold);
         self.memory(|memory| {
             memory.fresh = true;
+            memory.devices = self.intent.hardware.whole_pci();
             memory.why = Some(format!("{}: {}", choice.node, choice.why));
         });
         self.event(
@@ -256,6 +258,7 @@ impl Pass<'_> {
                 .map(|original| original.site.clone())
                 .collect(),
             bridges: self.intent.nics.iter().map(|n| n.bridge.clone()).collect(),
+            devices: self.devices(view),
             ignore: None,
         }
     }

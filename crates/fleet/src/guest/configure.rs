@@ -12,6 +12,7 @@ use tokio::time::Instant;
 use super::{Flow, Pass, failed, settle::doing, working};
 use crate::{
     NodeName, Outcome, PowerFact, Size, StorageId, Upid, Waiting,
+    cluster::Shape,
     diff::{self, Changes},
     gate::{End, Key},
     intent::{Bus, DiskSlot},
@@ -105,6 +106,7 @@ impl Pass<'_> {
 
     /// Remembers what was written, so that it need not be read.
     fn wrote(&mut self, view: &View, identity: &Identity, changes: &Changes) -> Flow<()> {
+        let kind = self.kind();
         self.memory(|memory| {
             let Some(model) = memory.model.take() else {
                 return;
@@ -114,6 +116,7 @@ impl Pass<'_> {
             for key in &changes.delete {
                 model.remove(key);
             }
+            memory.shape = Some(Shape::of(&model, kind));
             memory.model = Some(Arc::new(model));
             memory.drift.clear();
         });

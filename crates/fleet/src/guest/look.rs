@@ -6,7 +6,7 @@ use pve::{GuestConfig, api::guest::ConfigView};
 use tokio::time::Instant;
 
 use super::{Flow, Pass};
-use crate::{NodeName, Owner, Waiting, mark, prop::Prop, record::Identity};
+use crate::{NodeName, Owner, Waiting, cluster::Shape, mark, prop::Prop, record::Identity};
 
 /// Who is found under a VMID.
 pub(super) enum Sight {
@@ -90,10 +90,12 @@ impl Pass<'_> {
                 .map_or_else(|| "nobody we know".to_owned(), |owner| format!("'{owner}'"));
             return Sight::Foreign(format!("guest {} belongs to {whose}", identity.vmid));
         }
+        let shape = Shape::of(&config, self.kind());
         let config = Arc::new(config);
         let now = Instant::now();
         self.memory(|memory| {
             memory.verified = Some(now);
+            memory.shape = Some(shape);
             memory.model = Some(config.clone());
         });
         Sight::Ours(config, node)

@@ -17,6 +17,9 @@ use crate::{
 /// Between questions that nothing is known about.
 const SHORTEST: Duration = Duration::from_secs(2);
 const LONGEST: Duration = Duration::from_mins(1);
+/// What a question in vain is worth. One of PVE's few workers waits three seconds for an agent that is not there; but who is never
+/// asked too early is never known to be quicker.
+const VAIN: Duration = Duration::from_secs(1);
 /// Of so many kinds of guests it is remembered how long they take.
 const REMEMBERED: usize = 64;
 
@@ -56,10 +59,10 @@ impl Boots {
     /// The age at which to ask next a guest that was silent at this one.
     fn next(&mut self, alike: &Alike, silent: Duration) -> Duration {
         let habit = self.of(alike);
-        let planned = if alike.first {
-            habit.questions().to_vec()
-        } else {
-            habit.unhurried()
+        let planned = match (alike.first, alike.kind) {
+            (true, GuestKind::Qemu) => habit.dear(VAIN),
+            (true, GuestKind::Lxc) => habit.questions().to_vec(),
+            (false, _) => habit.unhurried(),
         };
         let pause = (silent / 2).clamp(SHORTEST, LONGEST);
         let next = planned.into_iter().find(|age| *age > silent);
@@ -77,15 +80,12 @@ impl Pass<'_> {
     ) -> Flow<Option<Outcome>> {
         let now = Instant::now();
         let alike = self.alike();
-        let first = self.cluster.state().boots.next(&alike, Duration::ZERO);
-        let (booted, next) = self.memory(|memory| {
+        let (booted, silent) = self.memory(|memory| {
             let booted = *memory.guest.booted.get_or_insert(now);
-            if memory.guest.next.is_none() {
-                memory.guest.silent = Duration::ZERO;
-            }
-            let next = *memory.guest.next.get_or_insert(booted + first);
-            (booted, next)
+            (booted, memory.guest.silent)
         });
+        // What others that boot at the same time have taught meanwhile counts, too.
+        let next = booted + self.cluster.state().boots.next(&alike, silent);
         if now < next {
             return Ok(Some(self.not_heard(next - now, booted)));
         }
@@ -144,10 +144,7 @@ impl Pass<'_> {
         }
         let silent = now - booted;
         let next = booted + self.cluster.state().boots.next(&alike, silent);
-        self.memory(|memory| {
-            memory.guest.silent = silent;
-            memory.guest.next = Some(next);
-        });
+        self.memory(|memory| memory.guest.silent = silent);
         Ok(Some(self.not_heard(next - now, booted)))
     }
 

@@ -1,5 +1,7 @@
 //! Tasks that have ended since the last call.
 
+use std::time::Duration;
+
 use tokio::time::Instant;
 
 use super::{Flow, Pass, working};
@@ -81,7 +83,7 @@ impl Pass<'_> {
                         memory.guest.booted = Some(now);
                     }
                     memory.guest.answered = false;
-                    memory.guest.next = None;
+                    memory.guest.silent = Duration::ZERO;
                 });
                 self.event("Started", "the guest runs");
             }
@@ -136,7 +138,7 @@ impl Pass<'_> {
             }
             memory.guest.answered = false;
             memory.guest.booted = None;
-            memory.guest.next = None;
+            memory.guest.silent = Duration::ZERO;
         });
     }
 

@@ -2,6 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
+use futures::FutureExt as _;
 use pve::{GuestConfig, GuestKind, api::guest::ConfigView};
 use tokio::time::Instant;
 
@@ -89,17 +90,29 @@ impl Pass<'_> {
         node: &crate::NodeName,
     ) -> Result<Arc<GuestConfig>, pve::Error> {
         let now = Instant::now();
-        let known = self.cluster.state().sources.get(&vmid).cloned();
-        if let Some((config, at)) = known
-            && now - at < BELIEVED
-        {
-            return Ok(config);
-        }
-        let config = Arc::new(self.handle(node, vmid).config(ConfigView::Current).await?);
-        self.cluster
-            .state()
-            .sources
-            .insert(vmid, (config.clone(), now));
+        let reading = {
+            let mut state = self.cluster.state();
+            if let Some((config, at)) = state.sources.get(&vmid)
+                && now - *at < BELIEVED
+            {
+                return Ok(config.clone());
+            }
+            // A hundred copies that are begun at once read their source once.
+            let begun = state.reading.get(&vmid);
+            let begun = begun.filter(|reading| reading.peek().is_none()).cloned();
+            begun.unwrap_or_else(|| {
+                let guest = self.handle(node, vmid);
+                let read = async move { guest.config(ConfigView::Current).await.map(Arc::new) };
+                let reading = read.boxed().shared();
+                state.reading.insert(vmid, reading.clone());
+                reading
+            })
+        };
+        let config = reading.await;
+        let mut state = self.cluster.state();
+        state.reading.remove(&vmid);
+        let config = config?;
+        state.sources.insert(vmid, (config.clone(), now));
         Ok(config)
     }
 
@@ -228,8 +241,8 @@ fn all_shared(config: &GuestConfig, view: &View, node: &crate::NodeName) -> bool
     })
 }
 
-/// The kind of guest a configuration is of, for tests of sources.
-pub(super) fn default_cpus(config: &GuestConfig, kind: GuestKind) -> u32 {
+/// The processors a guest of this configuration has.
+pub(crate) fn default_cpus(config: &GuestConfig, kind: GuestKind) -> u32 {
     let number = |key: &str| config.get(key).and_then(|text| text.parse::<u32>().ok());
     match kind {
         GuestKind::Qemu => number("cores").unwrap_or(1) * number("sockets").unwrap_or(1),
@@ -237,8 +250,8 @@ pub(super) fn default_cpus(config: &GuestConfig, kind: GuestKind) -> u32 {
     }
 }
 
-/// The memory a source has.
-pub(super) fn default_memory(config: &GuestConfig) -> Size {
+/// The memory a guest of this configuration has.
+pub(crate) fn default_memory(config: &GuestConfig) -> Size {
     let text = config.get("memory").unwrap_or("512");
     let number = text.strip_prefix("current=").unwrap_or(text);
     Size::mib(number.parse().unwrap_or(512))

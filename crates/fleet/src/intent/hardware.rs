@@ -186,6 +186,14 @@ pub struct Agent {
     pub fstrim: bool,
 }
 
+impl Hardware {
+    /// The mappings of the PCI devices that no other guest can have at the same time, one for each.
+    pub(crate) fn whole_pci(&self) -> Vec<String> {
+        let whole = self.pci.iter().filter(|device| device.mdev.is_none());
+        whole.map(|device| device.mapping.clone()).collect()
+    }
+}
+
 /// A PCI device passed through by mapping.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PciDevice {

@@ -282,3 +282,34 @@ fn a_node_without_the_bridge_is_not_chosen_and_the_reason_is_said() {
             .contains("no bridge 'vmbr9'")
     );
 }
+
+#[test]
+fn a_guest_with_devices_goes_where_enough_of_them_are_left() {
+    let view = view(&["a", "b", "c"]);
+    let stock = |all, given| Stock { all, given };
+    let gpus = |count, on: &[(&str, Stock)]| Ask {
+        devices: vec![Device {
+            kind: "PCI",
+            mapping: "gpu".to_owned(),
+            count,
+            on: on
+                .iter()
+                .map(|(name, stock)| (node(name), *stock))
+                .collect(),
+        }],
+        ..ask(1)
+    };
+    let there = [("b", stock(1, 1)), ("c", stock(2, 1))];
+    let wishes = Placement::default();
+    let chosen = choose(&view, &wishes, &gpus(1, &there)).unwrap();
+    assert_eq!(chosen.node, node("c"));
+    let refused = choose(&view, &wishes, &gpus(2, &there)).unwrap_err();
+    assert_eq!(
+        refused.to_string(),
+        "no node fits: a: has no device of the PCI mapping 'gpu'; \
+         b: other guests have 1 of its 1 devices of the PCI mapping 'gpu', 2 needed; \
+         c: other guests have 1 of its 2 devices of the PCI mapping 'gpu', 2 needed"
+    );
+    let refused = choose(&view, &wishes, &gpus(1, &[])).unwrap_err();
+    assert!(refused.to_string().contains("Mapping.Use"), "{refused}");
+}

@@ -5,11 +5,13 @@ use std::sync::Arc;
 
 use api::cluster_api::CONTROL_PLANE_LABEL;
 use api::infrastructure::v1beta1::{
-    Instance, Mode, ProxmoxCluster, ProxmoxClusterStatus, ProxmoxMachine,
+    Instance, Mode, ProxmoxCluster, ProxmoxClusterStatus, ProxmoxMachine, ProxmoxMachineSpec,
 };
-use fleet::{ClusterFacts, ClusterName};
+use fleet::facts::Mappings;
+use fleet::{ClusterFacts, ClusterName, NodeName};
 use kube::ResourceExt as _;
 
+use super::super::machine::memory;
 use super::super::spread::{Candidate, pick_one};
 use super::super::{Stop, Wait, connect, owner};
 use crate::context::{Context, namespace};
@@ -37,11 +39,11 @@ impl Used {
         self.place.is_ok() && self.facts.reachable
     }
 
-    /// This instance as one to choose from, for a machine that needs so much memory, when it holds so many like it.
-    pub(in crate::capi) fn candidate(&self, machines: u32, need: u64) -> Candidate<'_> {
+    /// This instance as one to choose from, for a machine with such a need, when it holds so many like it.
+    pub(in crate::capi) fn candidate(&self, machines: u32, need: &Need) -> Candidate<'_> {
         let usable = self.facts.nodes.iter().filter(|(name, node)| {
             let listed = self.nodes.iter().any(|listed| listed == name.as_str());
-            node.online && (self.nodes.is_empty() || listed)
+            node.online && (self.nodes.is_empty() || listed) && need.finds_devices(self, name)
         });
         let free: Vec<u64> = usable
             .map(|(_, node)| {
@@ -54,9 +56,45 @@ impl Used {
             weight: self.weight,
             machines,
             ready: self.is_ready(),
-            fits: free.iter().any(|free| *free >= need),
+            fits: free.iter().any(|free| *free >= need.memory),
             free_memory: free.iter().sum(),
         }
+    }
+}
+
+/// What a machine must find on one node of an instance to have room there.
+#[derive(Clone, Debug, Default)]
+pub(in crate::capi) struct Need {
+    /// Memory, in bytes.
+    memory: u64,
+    /// Mappings of PCI devices.
+    pci: Vec<String>,
+    /// Mappings of USB devices.
+    usb: Vec<String>,
+}
+
+impl Need {
+    /// What a machine asks for.
+    pub(in crate::capi) fn of(spec: &ProxmoxMachineSpec) -> Result<Self, Wait> {
+        let hardware = spec.hardware.as_ref();
+        let (pci, usb) = hardware.map_or((&[][..], &[][..]), |hardware| {
+            (&hardware.pci_devices, &hardware.usb_devices)
+        });
+        Ok(Self {
+            memory: memory(spec.memory.as_ref())?.map_or(0, |bytes| bytes.0),
+            pci: pci.iter().map(|device| device.mapping.clone()).collect(),
+            usb: usb.iter().map(|device| device.mapping.clone()).collect(),
+        })
+    }
+
+    fn finds_devices(&self, used: &Used, node: &NodeName) -> bool {
+        let has = |known: &Mappings, name: &String| {
+            let there = known.get(name);
+            there.is_some_and(|nodes| nodes.contains_key(node))
+        };
+        let known = &used.facts.devices;
+        self.pci.iter().all(|name| has(&known.pci, name))
+            && self.usb.iter().all(|name| has(&known.usb, name))
     }
 }
 
@@ -88,13 +126,19 @@ pub(super) async fn connect(
         all.push(one(context, object, Some(instance)).await?);
     }
     if mode == Mode::SingleInstance {
-        let candidates: Vec<_> = all.iter().map(|used| used.candidate(0, 0)).collect();
-        let chosen = before
-            .selected_instance
-            .as_deref()
-            .or_else(|| pick_one(&candidates, object.uid().as_deref().unwrap_or_default()))
-            .map(str::to_owned);
-        let Some(chosen) = chosen else {
+        let candidates: Vec<_> = all
+            .iter()
+            .map(|used| used.candidate(0, &Need::default()))
+            .collect();
+        let listed = |name: &String| instances.iter().any(|instance| instance.name == *name);
+        let picked = || {
+            let uid = object.uid().unwrap_or_default();
+            pick_one(&candidates, &uid).map(str::to_owned)
+        };
+        let before = before.selected_instance.clone().filter(listed);
+        // Status does not travel: after a move the machines know where they are.
+        let lived_on = || named_by_machines(context, object).into_iter().find(listed);
+        let Some(chosen) = before.or_else(lived_on).or_else(picked) else {
             return Err(Wait::new(
                 "ProxmoxUnreachable",
                 "no instance answers, so none can be picked",
@@ -203,6 +247,16 @@ pub(super) fn none_answers(used: &[Used]) -> Option<String> {
         format!("{name}: {problem}")
     });
     Some(problems.collect::<Vec<_>>().join("; "))
+}
+
+/// The instances that machines of a cluster are on or ask for, by the machines' names.
+fn named_by_machines(context: &Context, object: &ProxmoxCluster) -> Vec<String> {
+    let cluster = owner::cluster_label(object).map_or_else(|| object.name_any(), str::to_owned);
+    let all = machines(context, &namespace(object), &cluster);
+    let names = all
+        .iter()
+        .filter_map(|machine| machine.spec.instance.clone());
+    names.collect()
 }
 
 /// The machines of a Cluster.

@@ -45,7 +45,6 @@ async fn one_machine_costs_sixteen_requests_and_twelve_writes_at_most() {
 }
 
 #[tokio::test(start_paused = true)]
-#[ignore = "does not hold: each takes 10.6 requests, of which 1.5 ask for addresses and 0.9 read the configuration"]
 async fn each_of_a_hundred_costs_ten_requests_and_twelve_writes_at_most() {
     let (bed, _player) = bed(2).await;
     bed.make_cluster(&two("MultiInstance")).await;

@@ -64,9 +64,10 @@ async fn tags_of_the_template_and_of_people_stay_on_a_machine() {
 #[tokio::test(start_paused = true)]
 async fn pci_devices_are_given_by_their_mapping() {
     let (bed, _player) = bed(1).await;
+    bed.map_pci(0, "gpu", &["pve2", "pve3"]).await;
+    bed.map_pci(0, "nic", &["pve1", "pve2"]).await;
     bed.make_cluster(&json!({})).await;
     let wish = Wish::new("worker-1").with(&json!({
-        "nodeName": "pve2",
         "hardware": {"machine": "q35", "pciDevices": [
             {"mapping": "gpu", "pcie": true, "primaryGPU": true},
             {"mapping": "nic", "romBar": false},
@@ -82,7 +83,57 @@ async fn pci_devices_are_given_by_their_mapping() {
     };
     assert_eq!(items("hostpci0"), ["mapping=gpu", "pcie=1", "x-vga=1"]);
     assert_eq!(items("hostpci1"), ["mapping=nic", "pcie=0", "rombar=0"]);
-    assert_eq!(guest.node, "pve2");
+    assert_eq!(guest.node, "pve2", "the only one that has both");
+}
+
+/// A worker with a device of the mapping `gpu`.
+fn with_gpu(name: &str) -> Wish {
+    Wish::new(name).with(&json!({"hardware": {"pciDevices": [{"mapping": "gpu"}]}}))
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_device_is_given_to_one_machine_and_the_next_waits_until_it_is_free() {
+    let (bed, _player) = bed(1).await;
+    bed.map_pci(0, "gpu", &["pve2", "pve3"]).await;
+    bed.make_cluster(&json!({})).await;
+    for name in ["a", "b"] {
+        bed.make_machine(with_gpu(name)).await;
+        bed.until_provisioned(name).await;
+        bed.join(name).await;
+        bed.sleep(Duration::from_mins(1)).await;
+    }
+    let nodes = [bed.guest("a").await.node, bed.guest("b").await.node];
+    assert!(
+        nodes.contains(&"pve2".to_owned()) && nodes.contains(&"pve3".to_owned()),
+        "{nodes:?}"
+    );
+    bed.make_machine(with_gpu("c")).await;
+    let machine = bed
+        .until_reason::<ProxmoxMachine>("c", "Ready", "WaitingForCapacity")
+        .await;
+    let said = machine.status.unwrap().conditions;
+    let message = &condition(&said, "Ready").unwrap().message;
+    for part in [
+        "pve1: has no device of the PCI mapping 'gpu'",
+        "pve2: other guests have 1 of its 1 devices",
+    ] {
+        assert!(message.contains(part), "{message}");
+    }
+    bed.delete::<ProxmoxMachine>("a").await;
+    bed.until_provisioned("c").await;
+    assert_eq!(bed.guest("c").await.node, nodes[0]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_machine_with_a_device_goes_to_the_instance_that_has_it() {
+    let (bed, _player) = bed(2).await;
+    bed.map_pci(1, "gpu", &["pve1", "pve2", "pve3"]).await;
+    bed.make_cluster(&two("MultiInstance")).await;
+    for name in ["a", "b", "c"] {
+        bed.make_machine(with_gpu(name)).await;
+        let machine = bed.until_provisioned(name).await;
+        assert_eq!(machine.spec.instance.as_deref(), Some("fra"), "{name}");
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -306,6 +306,36 @@ async fn nodes_are_those_that_are_allowed_the_nearest_list_first() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn hints_say_how_much_of_a_node_is_promised_at_most() {
+    let (bed, _player) = bed(1).await;
+    // Percent of the 128 GiB and 32 processors that each of the three nodes has.
+    let hints = |memory: u32, cpu: u32| json!({"schedulerHints": {"memoryAdjustment": memory, "cpuAdjustment": cpu}});
+    bed.make_cluster(&hints(5, 0)).await;
+    bed.make_machine(Wish::new("a")).await;
+    bed.until_reason::<ProxmoxMachine>("a", "Ready", "WaitingForCapacity")
+        .await;
+    bed.change::<ProxmoxCluster>("prod", hints(0, 5)).await;
+    bed.make_machine(Wish::new("b")).await;
+    let machine = bed
+        .until_reason::<ProxmoxMachine>("b", "Ready", "WaitingForCapacity")
+        .await;
+    let said = machine.status.unwrap().conditions;
+    let message = &api::vm::condition(&said, "Ready").unwrap().message;
+    assert!(message.contains("processors are promised"), "{message}");
+    bed.change::<ProxmoxCluster>("prod", hints(0, 0)).await;
+    bed.until_provisioned("a").await;
+    bed.until_provisioned("b").await;
+    // More than all nodes have together: nothing is counted.
+    for number in 0..8 {
+        let wish = Wish::new(&format!("w-{number}")).with(&json!({"memory": 65536}));
+        bed.make_machine(wish).await;
+    }
+    for number in 0..8 {
+        bed.until_provisioned(&format!("w-{number}")).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_machine_that_is_moved_by_hand_says_where_it_is() {
     let (bed, _player) = bed(1).await;
     bed.make_cluster(&json!({})).await;
