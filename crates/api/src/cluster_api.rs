@@ -65,12 +65,12 @@ pub struct ObjectRef {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterStatus {
-    pub initialization: Option<ClusterInitialization>,
+    pub initialization: Option<Initialization>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct ClusterInitialization {
+pub struct Initialization {
     pub infrastructure_provisioned: Option<bool>,
 }
 
@@ -102,6 +102,7 @@ pub struct Bootstrap {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct MachineStatus {
+    pub initialization: Option<Initialization>,
     pub node_ref: Option<NodeRef>,
 }
 

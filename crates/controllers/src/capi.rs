@@ -14,6 +14,7 @@ mod ignition;
 pub(crate) mod machine;
 mod netplan;
 mod networkd;
+mod notice;
 mod owner;
 mod secrets;
 mod spread;
@@ -28,6 +29,7 @@ pub(crate) use cluster::Paces;
 pub use connect::GlobalCredentials;
 pub(crate) use connect::Places;
 pub(crate) use machine::{Asked, Identified};
+pub(crate) use notice::Unnoticed;
 pub(crate) use spread::Chosen;
 
 /// Something is missing that may yet come; the reason is fit for a condition.

@@ -53,6 +53,7 @@ pub(crate) struct Context {
     pub(crate) console: Option<String>,
     pub(crate) chosen: crate::capi::Chosen,
     pub(crate) identified: crate::capi::Identified,
+    pub(crate) unnoticed: crate::capi::Unnoticed,
     /// Address claims that the watch may not show yet.
     pub(crate) asked: crate::capi::Asked,
     pub(crate) paces: crate::capi::Paces,
@@ -105,6 +106,7 @@ impl Context {
             console: options.console.clone(),
             chosen: crate::capi::Chosen::default(),
             identified: crate::capi::Identified::default(),
+            unnoticed: crate::capi::Unnoticed::default(),
             asked: crate::capi::Asked::default(),
             paces: crate::capi::Paces::default(),
             failures: Failures::default(),

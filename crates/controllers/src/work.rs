@@ -25,6 +25,11 @@ impl Action {
         Self { again: Some(after) }
     }
 
+    /// The same, and after this time at the latest.
+    pub(crate) fn within(self, after: Duration) -> Self {
+        Self::requeue(self.again.map_or(after, |again| again.min(after)))
+    }
+
     /// To be looked at when something has changed.
     pub(crate) fn await_change() -> Self {
         Self { again: None }

@@ -273,7 +273,7 @@ impl Bed {
             .unwrap();
     }
 
-    /// Plays the address manager and the garbage collector for as long as the player lives.
+    /// Plays the address manager, the garbage collector and who takes note of machines for as long as the player lives.
     pub fn play_cluster_api(&self) -> Player {
         Player(tokio::spawn(play(self.client.clone())))
     }
@@ -294,6 +294,7 @@ async fn play(client: Client) {
     loop {
         given = give_addresses(&client, given).await;
         collect(&client).await;
+        take_note(&client).await;
         tokio::time::sleep(Duration::from_secs(1)).await;
     }
 }
@@ -344,6 +345,38 @@ async fn give_addresses(client: &Client, mut given: u16) -> u16 {
         given += 1;
     }
     given
+}
+
+/// Writes into Machines that what they stand for is provisioned.
+async fn take_note(client: &Client) {
+    let ours: Api<ProxmoxMachine> = Api::namespaced(client.clone(), "default");
+    let machines: Api<Machine> = Api::namespaced(client.clone(), "default");
+    let everything = ListParams::default();
+    let provisioned: BTreeSet<String> = ours
+        .list(&everything)
+        .await
+        .unwrap()
+        .iter()
+        .filter(|machine| {
+            let status = machine.status.as_ref();
+            status.and_then(|s| s.initialization.as_ref()?.provisioned) == Some(true)
+        })
+        .map(kube::ResourceExt::name_any)
+        .collect();
+    for machine in machines.list(&everything).await.unwrap() {
+        let status = machine.status.as_ref();
+        let noted = status.is_some_and(|status| status.initialization.is_some());
+        if !noted && provisioned.contains(&machine.name_any()) {
+            let note = json!({"status": {"initialization": {"infrastructureProvisioned": true}}});
+            let _ = machines
+                .patch_status(
+                    &machine.name_any(),
+                    &PatchParams::default(),
+                    &Patch::Merge(&note),
+                )
+                .await;
+        }
+    }
 }
 
 /// Removes claims whose machine is gone, and the addresses of claims that are.

@@ -15,12 +15,12 @@ use kube::ResourceExt as _;
 use kube::runtime::reflector::ObjectRef;
 use tokio::time::Instant;
 
-use super::{Stop, Wait, owner, secrets};
+use super::{Stop, Wait, notice, owner, secrets};
 use crate::context::{Context, Error, namespace};
 use crate::kinds::Watches;
 use crate::work::Action;
 
-pub(super) use instances::{Used, held, used};
+pub(super) use instances::{Need, Used, held, used};
 
 /// How often what is known about the Proxmox VE clusters is written down anew.
 const LOOK: Duration = Duration::from_secs(30);
@@ -115,11 +115,11 @@ pub(crate) async fn reconcile(
     if let Some(rest) = context.paces.rest(&uid, &object) {
         return Ok(Action::requeue(rest));
     }
-    let status = match cluster {
-        Err(wait) => report::waiting(&context, &object, &before, &wait),
+    let status = match &cluster {
+        Err(wait) => report::waiting(&context, &object, &before, wait),
         Ok(cluster) => {
             context.hold(&*object).await?;
-            match prepare(&object, &context, &cluster, &before).await {
+            match prepare(&object, &context, cluster, &before).await {
                 Ok(used) => report::available(&context, &object, &before, &used),
                 Err(Stop::Wait(wait)) => {
                     context.warn(&*object, wait.reason, &wait.message).await;
@@ -131,10 +131,13 @@ pub(crate) async fn reconcile(
         }
     };
     write(&context, &object, &status).await?;
-    if status.ready == Some(true) {
-        context.paces.looked(uid, &object);
+    if status.ready != Some(true) {
+        return Ok(Action::requeue(LOOK));
     }
-    Ok(Action::requeue(LOOK))
+    context.paces.looked(uid, &object);
+    let noticed = cluster.is_ok_and(|cluster| owner::is_provisioned(&cluster));
+    let soon = notice::see_to_it(&context, &*object, noticed).await?;
+    Ok(soon.within(LOOK))
 }
 
 /// Makes everything ready that machines need: connections, pools, the endpoint.
@@ -162,7 +165,9 @@ async fn remove(
 ) -> Result<Action, Error> {
     let name = owner::cluster_label(object).map_or_else(|| object.name_any(), str::to_owned);
     let left = instances::machines(context, &namespace(object), &name);
-    context.paces.forget(&object.uid().unwrap_or_default());
+    let uid = object.uid().unwrap_or_default();
+    context.paces.forget(&uid);
+    context.unnoticed.forget(&uid);
     if left.is_empty() {
         secrets::release(context, object).await?;
         context.release(object).await?;

@@ -22,8 +22,8 @@ use kube::runtime::reflector::ObjectRef;
 use kube::{Api, ResourceExt as _};
 use serde_json::json;
 
-use super::cluster::Used;
-use super::{Stop, Wait, owner, spread};
+use super::cluster::{Need, Used};
+use super::{Stop, Wait, notice, owner, spread};
 use crate::context::{Context, Error, namespace};
 use crate::kinds::Watches;
 use crate::work::Action;
@@ -144,6 +144,7 @@ pub(crate) async fn reconcile(
     if object.metadata.deletion_timestamp.is_some() {
         context.chosen.lock().remove(&uid);
         context.identified.lock().remove(&uid);
+        context.unnoticed.forget(&uid);
         return remove::remove(&object, &context, cluster.ok().as_deref(), before).await;
     }
     let status = before.clone();
@@ -154,7 +155,13 @@ pub(crate) async fn reconcile(
                 // What was put off is written by then.
                 Outcome::Waiting { retry, .. } => Action::requeue(retry.min(LULL)),
                 Outcome::Working { .. } | Outcome::Persist => Action::requeue(LULL),
-                Outcome::Settled | Outcome::Gone | Outcome::Failed { .. } => Action::await_change(),
+                Outcome::Settled => {
+                    // Without its Machine there is nobody to notice.
+                    let machine = owner::machine_of(&context, &*object);
+                    let noticed = machine.map_or(true, |it| owner::is_machine_provisioned(&it));
+                    notice::see_to_it(&context, &*object, noticed).await?
+                }
+                Outcome::Gone | Outcome::Failed { .. } => Action::await_change(),
             })
         }
         Err(Stop::Wait(wait)) => {
@@ -178,11 +185,7 @@ async fn bring(
     let machine = owner::machine_of(context, object)?;
     let cluster = cluster?;
     let infrastructure = owner::infrastructure(context, &cluster)?;
-    let provisioned = cluster
-        .status
-        .as_ref()
-        .and_then(|status| status.initialization.as_ref()?.infrastructure_provisioned);
-    if provisioned != Some(true) {
+    if !owner::is_provisioned(&cluster) {
         return Err(Wait::new(
             "WaitingForClusterInfrastructureReady",
             "the cluster's infrastructure is not ready yet",
@@ -259,20 +262,21 @@ fn choose<'a>(
             ))
         });
     }
+    let domain = machine.spec.failure_domain.as_deref();
+    let groups = &infrastructure.spec.node_groups;
+    let group = domain.and_then(|name| groups.iter().find(|group| group.name == name));
     if let [only] = used
         && only.instance.is_none()
     {
+        // Who divides the cluster means what is said; elsewhere there is nothing to divide.
+        if let (Some(name), None, false) = (domain, group, groups.is_empty()) {
+            return Err(wait(format!(
+                "failure domain {name:?} is not in the ProxmoxCluster's nodeGroups"
+            )));
+        }
         return Ok(only);
     }
-    let domain = machine.spec.failure_domain.as_deref();
-    let of_domain = domain.map(|name| {
-        let group = infrastructure
-            .spec
-            .node_groups
-            .iter()
-            .find(|group| group.name == name);
-        group.map_or(Some(name), |group| group.instance.as_deref())
-    });
+    let of_domain = domain.map(|name| group.map_or(Some(name), |group| group.instance.as_deref()));
     let wanted = object.spec.instance.as_deref().or(of_domain.flatten());
     if let Some(wanted) = wanted {
         // It is seen in the watch now, or was never chosen here.
@@ -282,13 +286,19 @@ fn choose<'a>(
             .remove(&object.uid().unwrap_or_default());
         let named = |used: &&Used| used.instance.as_deref() == Some(wanted);
         return used.iter().find(named).ok_or_else(|| {
-            wait(format!(
-                "instance {wanted:?} is not in the ProxmoxCluster's settings.instances"
-            ))
+            let settings = infrastructure.spec.settings.as_ref();
+            let mut listed = settings.into_iter().flat_map(|settings| &settings.instances);
+            wait(if listed.any(|instance| instance.name == wanted) {
+                format!(
+                    "instance {wanted:?} is listed and not used: set the ProxmoxCluster's settings.mode to MultiInstance"
+                )
+            } else {
+                format!("instance {wanted:?} is not in the ProxmoxCluster's settings.instances")
+            })
         });
     }
     let control_plane = object.labels().contains_key(CONTROL_PLANE_LABEL);
-    let need = memory(object.spec.memory.as_ref())?.map_or(0, |bytes| bytes.0);
+    let need = Need::of(&object.spec)?;
     let uid = object.uid().unwrap_or_default();
     let mut chosen = context.chosen.lock();
     let name = if let Some(before) = chosen.get(&uid) {
@@ -297,7 +307,7 @@ fn choose<'a>(
         let candidate = |used: &'a Used| {
             let name = used.instance.as_deref().unwrap_or_default();
             let held = super::cluster::held(context, infrastructure, name, control_plane, &chosen);
-            used.candidate(held, need)
+            used.candidate(held, &need)
         };
         let candidates: Vec<_> = used.iter().map(candidate).collect();
         spread::choose(&candidates)

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use api::cluster_api::{
-    CLUSTER_NAME_LABEL, Cluster, MANAGED_BY_ANNOTATION, Machine, PAUSED_ANNOTATION,
+    CLUSTER_NAME_LABEL, Cluster, Initialization, MANAGED_BY_ANNOTATION, Machine, PAUSED_ANNOTATION,
     WATCH_FILTER_LABEL,
 };
 use api::infrastructure::GROUP;
@@ -93,6 +93,22 @@ pub(super) fn infrastructure(
         .proxmox_clusters
         .get(&found)
         .ok_or_else(|| wait(format!("ProxmoxCluster {:?} is not there", reference.name)))
+}
+
+/// Whether Cluster API has seen that the infrastructure of a Cluster is provisioned.
+pub(super) fn is_provisioned(cluster: &Cluster) -> bool {
+    let status = cluster.status.as_ref();
+    status.is_some_and(|status| has_seen(status.initialization.as_ref()))
+}
+
+/// Whether Cluster API has seen that the guest of a Machine is provisioned.
+pub(super) fn is_machine_provisioned(machine: &Machine) -> bool {
+    let status = machine.status.as_ref();
+    status.is_some_and(|status| has_seen(status.initialization.as_ref()))
+}
+
+fn has_seen(initialization: Option<&Initialization>) -> bool {
+    initialization.is_some_and(|it| it.infrastructure_provisioned == Some(true))
 }
 
 /// Whether an object is to be left alone for now.

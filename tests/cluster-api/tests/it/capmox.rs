@@ -193,6 +193,8 @@ async fn account(bed: &Bed, guest: &Guest, plan: &Plan) -> Account {
             status.insert(format!("metadata.{name}.{}", key.0), String::new());
         }
     }
+    // Written only where a busy Cluster API had to be woken again.
+    status.remove("metadata.annotations.oxmox.dev/unnoticed");
     Account {
         config: config.collect(),
         files,

@@ -1,7 +1,10 @@
-//! The address manager, played without delay.
+//! The address manager and Cluster API, played without delay.
+
+use std::collections::BTreeSet;
 
 use anyhow::Result;
-use api::cluster_api::{IPAddress, IPAddressClaim};
+use api::cluster_api::{IPAddress, IPAddressClaim, Machine};
+use api::infrastructure::v1beta1::ProxmoxMachine;
 use futures::TryStreamExt as _;
 use kube::api::{Api, Patch, PatchParams, PostParams};
 use kube::runtime::{WatchStreamExt as _, watcher};
@@ -9,14 +12,14 @@ use kube::{Client, ResourceExt as _};
 use serde_json::json;
 use tokio::task::JoinHandle;
 
-/// Gives addresses until it is dropped.
+/// Gives addresses and takes note of machines until it is dropped.
 pub(super) struct Player(JoinHandle<()>);
 
 impl Player {
     pub(super) fn start(client: Client) -> Self {
         Self(tokio::spawn(async move {
             // It ends with the API server, and then nobody claims anything.
-            let _ = give(client).await;
+            let _ = tokio::try_join!(give(client.clone()), take_note(client));
         }))
     }
 }
@@ -58,6 +61,28 @@ async fn give(client: Client) -> Result<()> {
             .patch_status(&name, &PatchParams::default(), &Patch::Merge(&status))
             .await?;
         given += 1;
+    }
+    Ok(())
+}
+
+/// Writes into Machines that what they stand for is provisioned.
+async fn take_note(client: Client) -> Result<()> {
+    let ours: Api<ProxmoxMachine> = Api::default_namespaced(client.clone());
+    let machines: Api<Machine> = Api::default_namespaced(client);
+    let changes = watcher::watcher(ours, watcher::Config::default())
+        .default_backoff()
+        .applied_objects();
+    let mut changes = std::pin::pin!(changes);
+    let mut noted = BTreeSet::new();
+    while let Some(machine) = changes.try_next().await? {
+        let provisioned = super::is_provisioned(&machine);
+        if provisioned && noted.insert(machine.uid()) {
+            let note = json!({"status": {"initialization": {"infrastructureProvisioned": true}}});
+            let name = machine.name_any();
+            machines
+                .patch_status(&name, &PatchParams::default(), &Patch::Merge(&note))
+                .await?;
+        }
     }
     Ok(())
 }

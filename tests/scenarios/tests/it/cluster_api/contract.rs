@@ -346,3 +346,41 @@ async fn what_a_cluster_waits_for_is_said_and_waited_for() {
     .unwrap();
     bed.cluster_provisioned().await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn what_cluster_api_has_overlooked_it_is_shown_again() {
+    // Nobody plays Cluster API: it sees nothing by itself.
+    let bed = Bed::builder().start().await;
+    bed.install_cluster_api().await;
+    bed.make_cluster(&json!({})).await;
+    bed.make_machine(
+        Wish::new("worker-1")
+            .with(&json!({"network": {"networkDevices": [{"name": "net0", "dhcp4": true}]}})),
+    )
+    .await;
+    bed.until_provisioned("worker-1").await;
+    let shown = async || {
+        let machine: ProxmoxMachine = bed.get("worker-1").await;
+        let times = machine.annotations().get("oxmox.dev/unnoticed").cloned();
+        times.map_or(0, |times| times.parse::<u32>().unwrap())
+    };
+    assert_eq!(shown().await, 0, "it is given some time");
+    bed.sleep(Duration::from_secs(70)).await;
+    let early = shown().await;
+    assert!((1..=3).contains(&early), "{early}");
+    bed.sleep(Duration::from_mins(2)).await;
+    let late = shown().await;
+    assert!(late > early && late < 6, "at ever longer intervals: {late}");
+    let seen = json!({"status": {"initialization": {"infrastructureProvisioned": true}}});
+    bed.api::<Machine>()
+        .patch_status("worker-1", &PatchParams::default(), &Patch::Merge(&seen))
+        .await
+        .unwrap();
+    bed.sleep(Duration::from_hours(1)).await;
+    assert_eq!(shown().await, late);
+    let cluster: ProxmoxCluster = bed.get("prod").await;
+    assert!(
+        !cluster.annotations().contains_key("oxmox.dev/unnoticed"),
+        "it was noticed at once"
+    );
+}

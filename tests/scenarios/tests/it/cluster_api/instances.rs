@@ -5,6 +5,10 @@ use std::time::Duration;
 
 use api::cluster_api::IPAddressClaim;
 use api::infrastructure::v1beta1::{ProxmoxCluster, ProxmoxMachine};
+use api::vm::condition;
+use controllers::GlobalCredentials;
+use k8s_openapi::api::core::v1::Secret;
+use kube::api::{Patch, PatchParams};
 use pve_sim::{Action, Fault};
 use scenarios::{Bed, Wish};
 use serde_json::json;
@@ -240,6 +244,104 @@ async fn one_instance_is_picked_once_and_remembered() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn machines_remember_the_one_instance_when_the_status_was_lost() {
+    let (mut bed, _player) = bed(2).await;
+    bed.make_cluster(&two("SingleInstance")).await;
+    let picked = |cluster: &ProxmoxCluster| {
+        let status = cluster.status.as_ref().unwrap();
+        status.selected_instance.clone().unwrap()
+    };
+    let first = picked(&bed.get("prod").await);
+    let other = if first == "txl" { "fra" } else { "txl" };
+    // Another throw of the dice would have been as good; now it is how the machines live.
+    let select = async |bed: &Bed, name: Option<&str>| {
+        let status = json!({"status": {"selectedInstance": name}});
+        bed.api::<ProxmoxCluster>()
+            .patch_status("prod", &PatchParams::default(), &Patch::Merge(&status))
+            .await
+            .unwrap();
+    };
+    bed.crash_operator().await;
+    select(&bed, Some(other)).await;
+    bed.start_operator();
+    bed.make_machine(Wish::new("w-0")).await;
+    let machine = bed.until_provisioned("w-0").await;
+    assert_eq!(machine.spec.instance.as_deref(), Some(other));
+    bed.crash_operator().await;
+    select(&bed, None).await;
+    bed.start_operator();
+    bed.make_machine(Wish::new("w-1")).await;
+    let machine = bed.until_provisioned("w-1").await;
+    assert_eq!(machine.spec.instance.as_deref(), Some(other));
+    let cluster = bed
+        .until::<ProxmoxCluster>("prod", "remembering", |cluster| {
+            let status = cluster.status.as_ref().unwrap();
+            status.selected_instance.is_some()
+        })
+        .await;
+    assert_eq!(picked(&cluster), other);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_instance_that_the_mode_does_not_use_is_refused_with_the_way_out() {
+    let (bed, _player) = bed(2).await;
+    bed.make_cluster(&two("Default")).await;
+    for (name, instance, word) in [("a", "fra", "MultiInstance"), ("b", "muc", "is not in")] {
+        bed.make_machine(Wish::new(name).with(&json!({"instance": instance})))
+            .await;
+        let machine = bed
+            .until_reason::<ProxmoxMachine>(name, "Ready", "WaitingForInstance")
+            .await;
+        let said = machine.status.unwrap().conditions;
+        let message = &condition(&said, "Ready").unwrap().message;
+        assert!(message.contains(word), "{message}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_nearest_credentials_win() {
+    let (mut bed, _player) = bed(2).await;
+    let secret: Secret = bed.get("pve-1-credentials").await;
+    let entry = |key: &str| {
+        let data = secret.data.as_ref().unwrap();
+        String::from_utf8(data[key].0.clone()).unwrap()
+    };
+    let global = GlobalCredentials {
+        url: entry("url"),
+        token: entry("token"),
+        secret: entry("secret"),
+        ..GlobalCredentials::default()
+    };
+    bed.stop_operator().await;
+    bed.options(|options| options.capi_credentials = Some(global));
+    bed.start_operator();
+    // Nobody names any: those of the process.
+    bed.make_cluster(&json!({"credentialsRef": null})).await;
+    bed.make_machine(Wish::new("global")).await;
+    bed.until_provisioned("global").await;
+    assert_eq!(on(&bed, 1, "global").await.len(), 1);
+    bed.delete::<ProxmoxMachine>("global").await;
+    // The cluster's own go before them.
+    let own = json!({"credentialsRef": {"name": "pve-credentials"}});
+    bed.change::<ProxmoxCluster>("prod", own).await;
+    bed.make_machine(Wish::new("own")).await;
+    bed.until_provisioned("own").await;
+    assert_eq!(on(&bed, 0, "own").await.len(), 1);
+    bed.delete::<ProxmoxMachine>("own").await;
+    // An instance's before the cluster's, which are for those that name none.
+    let settings = json!({"settings": {"mode": "MultiInstance", "instances": [
+        {"name": "fra", "credentialsRef": {"name": "pve-1-credentials"}}, {"name": "txl"},
+    ]}});
+    bed.change::<ProxmoxCluster>("prod", settings).await;
+    for (name, number) in [("fra", 1), ("txl", 0)] {
+        bed.make_machine(Wish::new(name).with(&json!({"instance": name})))
+            .await;
+        bed.until_provisioned(name).await;
+        assert_eq!(on(&bed, number, name).await.len(), 1, "{name}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn mode_default_uses_the_first_instance() {
     let (bed, _player) = bed(2).await;
     bed.make_cluster(&two("Default")).await;
@@ -278,6 +380,32 @@ async fn failure_domains_are_honoured_down_to_groups_of_nodes() {
     assert_eq!(named(&guests, "a").unwrap().node, "pve1");
     assert_ne!(named(&guests, "b").unwrap().node, "pve1");
     assert!(named(&bed.guests_of(1).await, "c").is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn groups_of_nodes_are_failure_domains_without_instances_too() {
+    let (bed, _player) = bed(1).await;
+    let cluster = bed
+        .make_cluster(&json!({"nodeGroups": [
+            {"name": "rack-1", "nodes": ["pve3"]}, {"name": "rack-2", "nodes": ["pve2"]},
+        ]}))
+        .await;
+    assert_eq!(cluster.status.unwrap().failure_domains.len(), 2);
+    for (name, domain) in [("a", "rack-1"), ("b", "rack-2"), ("c", "rack-3")] {
+        bed.make_machine(Wish::new(name).failure_domain(domain))
+            .await;
+    }
+    bed.until_provisioned("a").await;
+    bed.until_provisioned("b").await;
+    let machine = bed
+        .until_reason::<ProxmoxMachine>("c", "Ready", "WaitingForInstance")
+        .await;
+    let said = machine.status.unwrap().conditions;
+    let message = &condition(&said, "Ready").unwrap().message;
+    assert!(message.contains("\"rack-3\" is not in"), "{message}");
+    let guests = bed.guests().await;
+    assert_eq!(named(&guests, "a").unwrap().node, "pve3");
+    assert_eq!(named(&guests, "b").unwrap().node, "pve2");
 }
 
 #[tokio::test(start_paused = true)]
