@@ -7,6 +7,7 @@
 //! says what was done when.
 
 mod acts;
+mod by_hand;
 mod mischief;
 mod rest;
 
@@ -14,9 +15,8 @@ use std::{fmt::Write as _, time::Duration};
 
 use api::vm::{Container, VirtualMachine};
 
-pub(crate) use self::mischief::fault;
+pub(crate) use self::{by_hand::Deed, mischief::Mischief};
 
-use self::mischief::Mischief;
 use crate::{Bed, Dice, gate::CrashPoint};
 
 /// What happened in one run.
@@ -68,7 +68,7 @@ impl Story {
         text
     }
 
-    fn say(&mut self, start: tokio::time::Instant, what: impl std::fmt::Display) {
+    pub(crate) fn say(&mut self, start: tokio::time::Instant, what: impl std::fmt::Display) {
         let at = start.elapsed().as_secs_f64();
         self.lines.push(format!("{at:>7.1} s  {what}"));
     }
@@ -101,32 +101,7 @@ async fn live(seed: u64) -> Story {
         if let Some(said) = mischief.turn(&bed, &mut dice).await {
             story.say(start, said);
         }
-        if dice.one_in(3) {
-            let point = CrashPoint {
-                call: 1 + dice.below(12),
-                carried_out: dice.one_in(2),
-            };
-            story.say(start, format!("crash at {point:?}"));
-            story.calls += bed.line().calls();
-            bed.line().crash_at(point);
-            crash_due = true;
-        }
-        let pause = Duration::from_millis(100 + dice.below(20_000));
-        if crash_due {
-            let crashed = tokio::time::timeout(pause, bed.line().crashed())
-                .await
-                .is_ok();
-            if crashed {
-                story.crashes += 1;
-                crash_due = false;
-                bed.crash_operator().await;
-                bed.sleep(Duration::from_millis(dice.below(5_000))).await;
-                bed.start_operator();
-                story.say(start, "crashed and started again");
-            }
-        } else {
-            bed.sleep(pause).await;
-        }
+        pass_time(&mut bed, &mut dice, &mut story, start, &mut crash_due).await;
     }
     mischief.end(&bed);
     story.calls += bed.line().calls();
@@ -149,4 +124,37 @@ async fn live(seed: u64) -> Story {
         }
     }
     story
+}
+
+/// The end of a turn: the controllers may be doomed to crash, time passes, and when they have crashed they are started again.
+pub(crate) async fn pass_time(
+    bed: &mut Bed,
+    dice: &mut Dice,
+    story: &mut Story,
+    start: tokio::time::Instant,
+    crash_due: &mut bool,
+) {
+    if dice.one_in(3) {
+        let point = CrashPoint {
+            call: 1 + dice.below(12),
+            carried_out: dice.one_in(2),
+        };
+        story.say(start, format!("crash at {point:?}"));
+        story.calls += bed.line().calls();
+        bed.line().crash_at(point);
+        *crash_due = true;
+    }
+    let pause = Duration::from_millis(100 + dice.below(20_000));
+    if !*crash_due {
+        return bed.sleep(pause).await;
+    }
+    let crashed = tokio::time::timeout(pause, bed.line().crashed()).await;
+    if crashed.is_ok() {
+        story.crashes += 1;
+        *crash_due = false;
+        bed.crash_operator().await;
+        bed.sleep(Duration::from_millis(dice.below(5_000))).await;
+        bed.start_operator();
+        story.say(start, "crashed and started again");
+    }
 }

@@ -10,7 +10,7 @@ use kube::api::{DeleteParams, ListParams};
 use serde_json::json;
 
 use crate::cluster_api::Wish;
-use crate::simulate::fault;
+use crate::simulate::{Deed, Mischief, pass_time};
 use crate::{Bed, CrashPoint, Dice, Story};
 
 /// Runs one seed, on a clock of its own.
@@ -28,7 +28,7 @@ async fn live(seed: u64) -> Story {
     let mut bed = Bed::builder().seed(seed).clusters(2).start().await;
     bed.install_cluster_api().await;
     let _player = bed.play_cluster_api();
-    let foreign = bed.foreign().await;
+    let mut foreign = bed.foreign().await;
     bed.make_cluster(&json!({"settings": {"mode": "MultiInstance", "instances": [
         {"name": "txl", "credentialsRef": {"name": "pve-credentials"}},
         {"name": "fra", "credentialsRef": {"name": "pve-1-credentials"}},
@@ -36,56 +36,24 @@ async fn live(seed: u64) -> Story {
     .await;
     let mut story = Story::new(seed);
     let start = tokio::time::Instant::now();
+    let mut mischief = Mischief::default();
     let mut crash_due = false;
     for _ in 0..10 + dice.below(10) {
-        let mut said = vec![act(&bed, &mut dice).await];
-        if dice.below(3) == 0 {
-            let number = usize::try_from(dice.below(2)).unwrap();
-            let fault = fault(&mut dice);
-            said.push(format!("fault on {number}: {fault:?}"));
-            bed.cluster(number).control().inject(fault);
+        let said = act(&bed, &mut dice).await;
+        story.say(start, said);
+        if let Some(said) = mischief.turn(&bed, &mut dice).await {
+            story.say(start, said);
         }
-        if dice.below(3) == 0 {
-            let point = CrashPoint {
-                call: 1 + dice.below(12),
-                carried_out: dice.below(2) == 0,
-            };
-            said.push(format!("crash at {point:?}"));
-            story.calls += bed.line().calls();
-            bed.line().crash_at(point);
-            crash_due = true;
-        }
-        let at = start.elapsed().as_secs_f64();
-        story
-            .lines
-            .extend(said.iter().map(|said| format!("{at:>7.1} s  {said}")));
-        let pause = Duration::from_millis(100 + dice.below(20_000));
-        if crash_due {
-            if tokio::time::timeout(pause, bed.line().crashed())
-                .await
-                .is_ok()
-            {
-                story.crashes += 1;
-                crash_due = false;
-                bed.crash_operator().await;
-                bed.sleep(Duration::from_millis(dice.below(5_000))).await;
-                bed.start_operator();
-            }
-        } else {
-            bed.sleep(pause).await;
-        }
+        pass_time(&mut bed, &mut dice, &mut story, start, &mut crash_due).await;
     }
-    for number in 0..bed.cluster_count() {
-        bed.cluster(number).control().clear();
-    }
-    bed.line().crash_at(CrashPoint {
-        call: u64::MAX,
-        carried_out: false,
-    });
+    mischief.end(&bed);
+    story.calls += bed.line().calls();
+    bed.line().crash_at(CrashPoint::never());
     bed.crash_operator().await;
     bed.start_operator();
     bed.pause(false).await;
     story.wrong = rest(&bed).await;
+    mischief.excuse(&mut foreign, &bed.foreign().await);
     story.wrong.extend(bed.check(&foreign).await);
     story.calls += bed.line().calls();
     story.trace = bed.line().trace();
@@ -119,7 +87,7 @@ async fn act(bed: &Bed, dice: &mut Dice) -> String {
         bed.make_machine(wish).await;
         return format!("create {name} with {disk} GiB");
     };
-    match dice.below(8) {
+    match dice.below(10) {
         0 | 1 => {
             let now = DeleteParams::default();
             bed.api::<ProxmoxMachine>()
@@ -142,6 +110,7 @@ async fn act(bed: &Bed, dice: &mut Dice) -> String {
             bed.pause(false).await;
             "go on".to_owned()
         }
+        7 | 8 => by_hand(bed, dice, &machine).await,
         _ => {
             if machine.metadata.deletion_timestamp.is_none() {
                 bed.change::<ProxmoxMachine>(&name, json!({"cores": 1 + dice.below(4)}))
@@ -152,7 +121,22 @@ async fn act(bed: &Bed, dice: &mut Dice) -> String {
     }
 }
 
-/// Waits until every machine is provisioned and has joined, or is gone; says which never are.
+/// Somebody uses Proxmox VE's own page.
+async fn by_hand(bed: &Bed, dice: &mut Dice, machine: &ProxmoxMachine) -> String {
+    let cluster = usize::from(machine.spec.instance.as_deref() == Some("fra"));
+    let node = machine.status.as_ref().and_then(|s| s.proxmox_node.clone());
+    let vmid = machine.spec.virtual_machine_id;
+    let vmid = vmid.and_then(|vmid| u32::try_from(vmid).ok());
+    let (Some(node), Some(vmid)) = (node, vmid) else {
+        return "nobody does anything by hand".to_owned();
+    };
+    let deeds = [Deed::Stop, Deed::Tag, Deed::Processors, Deed::Destroy];
+    let how = dice.pick(&deeds).done(bed, cluster, &node, vmid).await;
+    format!("somebody {how} {}", machine.name_any())
+}
+
+/// Waits until every machine is provisioned and has joined, or is gone; says which never are. A machine whose guest was
+/// destroyed says so, and is deleted as a health check would have it deleted.
 async fn rest(bed: &Bed) -> Vec<String> {
     let mut stuck = Vec::new();
     for _ in 0..360 {
@@ -168,8 +152,14 @@ async fn rest(bed: &Bed) -> Vec<String> {
             .filter(|machine| !is_at_rest(machine))
             .map(|machine| format!("{} is stuck: {:?}", machine.name_any(), machine.status))
             .collect();
-        for machine in machines.iter().filter(|machine| is_at_rest(machine)) {
-            bed.join(&machine.name_any()).await;
+        for machine in &machines {
+            let name = machine.name_any();
+            if is_at_rest(machine) {
+                bed.join(&name).await;
+            } else if is_lost(machine) {
+                let now = DeleteParams::default();
+                let _ = bed.api::<ProxmoxMachine>().delete(&name, &now).await;
+            }
         }
         if stuck.is_empty() {
             // What is cleaned up after joining gets its time, too.
@@ -196,4 +186,10 @@ fn is_at_rest(machine: &ProxmoxMachine) -> bool {
     let ready = condition(&status.conditions, "Ready");
     machine.metadata.deletion_timestamp.is_none()
         && ready.is_some_and(|ready| ready.status == "True")
+}
+
+fn is_lost(machine: &ProxmoxMachine) -> bool {
+    let status = machine.status.as_ref();
+    let ready = status.and_then(|status| condition(&status.conditions, "Ready"));
+    ready.is_some_and(|ready| ready.reason == "GuestLost")
 }

@@ -8,10 +8,10 @@ use kube::{
     api::{DeleteParams, ListParams, Patch, PatchParams},
     core::NamespaceResourceScope,
 };
-use pve::{ConfigChange, GuestConfig, NodeName, Vmid};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
+use super::by_hand::Deed;
 use crate::{Bed, Dice};
 
 /// Does something; says what.
@@ -349,7 +349,7 @@ async fn set(bed: &Bed, dice: &mut Dice) -> String {
     }
 }
 
-/// Somebody uses PVE's own page. What PVE refuses was not possible just then.
+/// Somebody uses PVE's own page.
 async fn by_hand(bed: &Bed, dice: &mut Dice) -> String {
     let Some(machine) = one::<VirtualMachine>(bed, dice).await else {
         return "nobody does anything by hand".to_owned();
@@ -359,28 +359,7 @@ async fn by_hand(bed: &Bed, dice: &mut Dice) -> String {
     let (Some(vmid), Some(node)) = (status.vmid, status.node) else {
         return "nobody does anything by hand".to_owned();
     };
-    let root = bed.root_of(cluster);
-    let guest = root
-        .node(&NodeName::new(node).unwrap())
-        .qemu(Vmid::new(vmid).unwrap());
-    let (what, done) = match dice.below(4) {
-        0 => (
-            "stops",
-            guest
-                .stop(pve::api::guest::power::Stop::default())
-                .await
-                .map(drop),
-        ),
-        1 => ("starts", guest.start().await.map(drop)),
-        2 => {
-            let change = ConfigChange::set(GuestConfig::new().with("tags", "by-hand"));
-            ("tags", guest.configure(&change).await)
-        }
-        _ => {
-            let change = ConfigChange::set(GuestConfig::new().with("cores", 3));
-            ("gives processors to", guest.configure(&change).await)
-        }
-    };
-    let how = if done.is_ok() { "" } else { ", in vain" };
-    format!("somebody {what} {} by hand{how}", machine.name_any())
+    let deed = dice.pick(&[Deed::Stop, Deed::Start, Deed::Tag, Deed::Processors]);
+    let how = deed.done(bed, cluster, &node, vmid).await;
+    format!("somebody {how} {}", machine.name_any())
 }

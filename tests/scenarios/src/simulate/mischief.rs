@@ -8,7 +8,7 @@ use crate::{Bed, Dice, Guest, weather::Weather};
 
 /// What is wrong just now beyond single faults.
 #[derive(Default)]
-pub(super) struct Mischief {
+pub(crate) struct Mischief {
     /// A node without power: its cluster, its name, and for how many turns more.
     dead: Option<(usize, String, u64)>,
     /// Turns until the API server is back.
@@ -19,7 +19,7 @@ pub(super) struct Mischief {
 
 impl Mischief {
     /// Does something bad, or ends it; says what.
-    pub(super) async fn turn(&mut self, bed: &Bed, dice: &mut Dice) -> Option<String> {
+    pub(crate) async fn turn(&mut self, bed: &Bed, dice: &mut Dice) -> Option<String> {
         let mut said = Vec::new();
         if let Some((cluster, node, turns)) = self.dead.take() {
             if turns == 0 {
@@ -91,7 +91,7 @@ impl Mischief {
 
     /// Lets other people's guests share the fate of their node: what had no power is off, or runs again if it starts with
     /// its node. That was not the controllers' doing; everything else about these guests is still compared.
-    pub(super) fn excuse(&self, before: &mut [Guest], now: &[Guest]) {
+    pub(crate) fn excuse(&self, before: &mut [Guest], now: &[Guest]) {
         for guest in before {
             if !self.killed.contains(&(guest.cluster, guest.node.clone())) {
                 continue;
@@ -102,7 +102,7 @@ impl Mischief {
     }
 
     /// Ends everything that is wrong.
-    pub(super) fn end(&mut self, bed: &Bed) {
+    pub(crate) fn end(&mut self, bed: &Bed) {
         if let Some((cluster, node, _)) = self.dead.take() {
             bed.cluster(cluster).revive_node(&node);
         }
@@ -125,7 +125,7 @@ async fn is_busy(bed: &Bed, cluster: usize) -> bool {
 }
 
 /// A fault of Proxmox VE.
-pub(crate) fn fault(dice: &mut Dice) -> Fault {
+fn fault(dice: &mut Dice) -> Fault {
     let action = match dice.below(9) {
         0 | 1 => Action::DropAnswer,
         2 => Action::DropRequest,
