@@ -43,6 +43,8 @@ pub(crate) struct Cluster {
     pub(crate) survey: Notify,
     pub(crate) stop: CancellationToken,
     pub(crate) published: tokio::sync::watch::Sender<Arc<ClusterFacts>>,
+    /// When the facts about devices were read last, and what came of it; held while they are.
+    pub(crate) devices: tokio::sync::Mutex<Option<(Instant, pve::Result<()>)>>,
     state: Mutex<State>,
 }
 
@@ -67,8 +69,6 @@ pub(crate) struct State {
     /// Sources that are being read just now.
     pub(crate) reading: BTreeMap<Vmid, Reading>,
     pub(crate) sockets: BTreeMap<NodeName, u32>,
-    /// When the facts about devices were read.
-    pub(crate) devices_read: Option<Instant>,
     pub(crate) timers: BTreeMap<Owner, Instant>,
     /// How long guests take until they answer.
     pub(crate) boots: Boots,
@@ -177,6 +177,7 @@ impl Cluster {
             survey: Notify::new(),
             stop: CancellationToken::new(),
             published: tokio::sync::watch::Sender::new(Arc::new(ClusterFacts::default())),
+            devices: tokio::sync::Mutex::default(),
             state: Mutex::default(),
         })
     }
@@ -256,6 +257,7 @@ impl Cluster {
             state.holds.remove(&vmid);
         }
         state.tasks.forget(owner);
+        state.boots.forget(owner);
         state.timers.remove(owner);
         state.stranded.remove(owner);
         state.image_makers.retain(|_, maker| maker != owner);

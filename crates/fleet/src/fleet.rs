@@ -149,6 +149,14 @@ impl Fleet {
         })
     }
 
+    /// Asks a cluster for the devices that guests can be given, unless that was done a moment ago: they are facts then. What cannot be
+    /// read stays as it was.
+    pub async fn learn_devices(&self, name: &ClusterName) {
+        if let Some(cluster) = self.cluster(name) {
+            let _ = crate::guest::devices::learn(&cluster).await;
+        }
+    }
+
     /// The node a guest is on, ours or not, as the last look at its cluster showed it.
     pub fn node_of(&self, name: &ClusterName, guest: crate::Vmid) -> Option<crate::NodeName> {
         let view = self.cluster(name)?.view()?;

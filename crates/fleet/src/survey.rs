@@ -1,4 +1,4 @@
-//! What changes seldom: quorum, bridges, devices, privileges.
+//! What changes seldom: quorum, bridges, privileges.
 //!
 //! `/cluster/resources` does not tell these, and asking for them with every look would cost as much as the look
 //! itself. So they are asked for when a cluster is connected, when its nodes or credentials change, and every few minutes; while
@@ -15,7 +15,7 @@ use pve::{
     privilege::{Feature, Plan, Scope},
 };
 
-use crate::{ClusterFacts, NodeName, cluster::Cluster, guest::devices, watcher};
+use crate::{ClusterFacts, NodeName, cluster::Cluster, watcher};
 
 const RHYTHM: Duration = Duration::from_mins(5);
 
@@ -48,8 +48,6 @@ pub(crate) async fn watch(cluster: Arc<Cluster>) {
 async fn survey(cluster: &Arc<Cluster>, online: &[NodeName]) {
     let quorate = quorate(cluster).await;
     let missing = missing_privileges(cluster).await;
-    // What cannot be read now was read before, or is read when a guest asks for it.
-    let _ = devices::read(cluster).await;
     let mut bridges = BTreeMap::new();
     for node in online {
         if let Some(found) = bridges_of(cluster, node).await {

@@ -20,7 +20,7 @@ use crate::context::{Context, Error, namespace};
 use crate::kinds::Watches;
 use crate::work::Action;
 
-pub(super) use instances::{Need, Used, held, used};
+pub(super) use instances::{Need, Used, held, learn_devices, used};
 
 /// How often what is known about the Proxmox VE clusters is written down anew.
 const LOOK: Duration = Duration::from_secs(30);

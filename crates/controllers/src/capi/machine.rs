@@ -196,7 +196,10 @@ async fn bring(
     if machine.spec.bootstrap.data_secret_name.is_none() && !known.booted {
         return Err(Wait::new("WaitingForBootstrapData", "there is no bootstrap data yet").into());
     }
-    let used = super::cluster::used(context, &infrastructure).await?;
+    let mut used = super::cluster::used(context, &infrastructure).await?;
+    if known.identity.is_none() && Need::of(&object.spec)?.has_devices() {
+        super::cluster::learn_devices(context, &mut used).await;
+    }
     let chosen = choose(context, object, &machine, &infrastructure, &used, &known)?;
     let mut instances = infrastructure
         .spec

@@ -18,11 +18,25 @@ use crate::{
     view::View,
 };
 
-/// How long what was read is believed while guests are made.
+/// How long an answer is believed while guests are made, and how long an error.
 const BELIEVED: Duration = Duration::from_secs(15);
+const FAILED: Duration = Duration::from_secs(2);
 
-/// Reads which nodes have which devices.
-pub(crate) async fn read(cluster: &Cluster) -> pve::Result<()> {
+/// Reads which nodes have which devices, unless somebody did a moment ago; who comes meanwhile waits for the same answer.
+pub(crate) async fn learn(cluster: &Cluster) -> pve::Result<()> {
+    let mut last = cluster.devices.lock().await;
+    if let Some((at, answer)) = &*last {
+        let believed = if answer.is_ok() { BELIEVED } else { FAILED };
+        if at.elapsed() < believed {
+            return answer.clone();
+        }
+    }
+    let answer = read(cluster).await;
+    *last = Some((Instant::now(), answer.clone()));
+    answer
+}
+
+async fn read(cluster: &Cluster) -> pve::Result<()> {
     let release = cluster.state().release;
     // Before 8 there were no names for devices.
     if release.is_some_and(|release| release.major < 8) {
@@ -30,9 +44,7 @@ pub(crate) async fn read(cluster: &Cluster) -> pve::Result<()> {
     }
     let pci = cluster.client.pci_mappings().await?;
     let usb = cluster.client.usb_mappings().await?;
-    let now = Instant::now();
     let mut state = cluster.state();
-    state.devices_read = Some(now);
     state.facts.devices = DeviceFacts {
         pci: by_name(&pci),
         usb: by_name(&usb),
@@ -56,26 +68,14 @@ fn by_name(mappings: &[DeviceMapping]) -> Mappings {
 }
 
 impl Pass<'_> {
-    /// Reads which nodes have the devices that the guest is to be given, unless that was done a moment ago.
+    /// Reads which nodes have the devices that the guest is to be given.
     pub(super) async fn learn_devices(&mut self) -> Flow<()> {
         let hardware = &self.intent.hardware;
         if hardware.pci.is_empty() && hardware.usb.is_empty() {
             return Ok(());
         }
-        let now = Instant::now();
-        // Whoever comes while they are being read makes do with what was known before.
-        let known = self.cluster.state().devices_read.replace(now);
-        if known.is_some_and(|at| now - at < BELIEVED) {
-            self.cluster.state().devices_read = known;
-            return Ok(());
-        }
-        match read(self.cluster).await {
-            Ok(()) => Ok(()),
-            Err(error) => {
-                self.cluster.state().devices_read = None;
-                Err(self.trouble("reading the mappings of devices", &error))
-            }
-        }
+        let learned = learn(self.cluster).await;
+        learned.map_err(|error| self.trouble("reading the mappings of devices", &error))
     }
 
     /// The devices the guest is to be given, and where there are any.

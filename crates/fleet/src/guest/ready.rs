@@ -1,13 +1,17 @@
 //! Hearing from the guest itself.
 
-use std::{collections::BTreeMap, net::IpAddr, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+    time::Duration,
+};
 
 use pve::GuestKind;
 use tokio::time::Instant;
 
 use super::{Flow, Pass};
 use crate::{
-    NodeName, Outcome, Waiting,
+    NodeName, Outcome, Owner, Waiting,
     facts::NicFacts,
     habit::Habit,
     intent::{Mac, Source},
@@ -17,9 +21,10 @@ use crate::{
 /// Between questions that nothing is known about.
 const SHORTEST: Duration = Duration::from_secs(2);
 const LONGEST: Duration = Duration::from_mins(1);
-/// What a question in vain is worth. One of PVE's few workers waits three seconds for an agent that is not there; but who is never
-/// asked too early is never known to be quicker.
-const VAIN: Duration = Duration::from_secs(1);
+/// How long one of PVE's few workers waits for an agent that is not there yet: time that others lose.
+const VAIN: Duration = Duration::from_secs(3);
+/// From so many guests on that are waited for at once, others lose it indeed.
+const MANY: usize = 8;
 /// Of so many kinds of guests it is remembered how long they take.
 const REMEMBERED: usize = 64;
 
@@ -35,12 +40,17 @@ pub(crate) struct Alike {
 
 /// How long guests take until they answer, learned from those that did.
 #[derive(Debug, Default)]
-pub(crate) struct Boots(BTreeMap<Alike, Habit>);
+pub(crate) struct Boots {
+    habits: BTreeMap<Alike, Habit>,
+    /// Whose guests are being waited for.
+    waiting: BTreeSet<Owner>,
+}
 
 impl Boots {
     fn of(&mut self, alike: &Alike) -> &mut Habit {
-        if self.0.len() >= REMEMBERED && !self.0.contains_key(alike) {
-            self.0.pop_first();
+        let known = self.habits.contains_key(alike);
+        if self.habits.len() >= REMEMBERED && !known {
+            self.habits.pop_first();
         }
         let guess = match alike.kind {
             GuestKind::Qemu => Duration::from_secs(15),
@@ -51,17 +61,23 @@ impl Boots {
             first: true,
             ..alike.clone()
         };
-        let similar = self.0.get(&first).map(Habit::begun_anew);
-        let habit = self.0.entry(alike.clone());
+        let similar = self.habits.get(&first).map(Habit::begun_anew);
+        let habit = self.habits.entry(alike.clone());
         habit.or_insert_with(|| similar.unwrap_or_else(|| Habit::guess(guess)))
+    }
+
+    /// Nobody waits for this owner's guest.
+    pub(crate) fn forget(&mut self, owner: &Owner) {
+        self.waiting.remove(owner);
     }
 
     /// The age at which to ask next a guest that was silent at this one.
     fn next(&mut self, alike: &Alike, silent: Duration) -> Duration {
+        let many = self.waiting.len() > MANY;
         let habit = self.of(alike);
         let planned = match (alike.first, alike.kind) {
-            (true, GuestKind::Qemu) => habit.dear(VAIN),
-            (true, GuestKind::Lxc) => habit.questions().to_vec(),
+            (true, GuestKind::Qemu) if many => habit.dear(VAIN),
+            (true, _) => habit.questions().to_vec(),
             (false, _) => habit.unhurried(),
         };
         let pause = (silent / 2).clamp(SHORTEST, LONGEST);
@@ -85,7 +101,11 @@ impl Pass<'_> {
             (booted, memory.guest.silent)
         });
         // What others that boot at the same time have taught meanwhile counts, too.
-        let next = booted + self.cluster.state().boots.next(&alike, silent);
+        let next = {
+            let mut state = self.cluster.state();
+            state.boots.waiting.insert(self.intent.owner.clone());
+            booted + state.boots.next(&alike, silent)
+        };
         if now < next {
             return Ok(Some(self.not_heard(next - now, booted)));
         }
@@ -133,6 +153,7 @@ impl Pass<'_> {
             }) => {
                 // There will never be an answer; whoever waits for one must know.
                 self.memory(|memory| memory.guest.mute = true);
+                self.cluster.state().boots.forget(&self.intent.owner);
                 return Ok(Some(Outcome::Persist));
             }
             Err(
@@ -185,6 +206,7 @@ impl Pass<'_> {
         });
         let mut state = self.cluster.state();
         state.boots.of(alike).learn(silent, asked);
+        state.boots.forget(&self.intent.owner);
         drop(state);
         let all: Vec<String> = nics
             .iter()

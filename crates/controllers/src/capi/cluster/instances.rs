@@ -87,6 +87,11 @@ impl Need {
         })
     }
 
+    /// Whether it takes more than room.
+    pub(in crate::capi) fn has_devices(&self) -> bool {
+        !self.pci.is_empty() || !self.usb.is_empty()
+    }
+
     fn finds_devices(&self, used: &Used, node: &NodeName) -> bool {
         let has = |known: &Mappings, name: &String| {
             let there = known.get(name);
@@ -159,6 +164,18 @@ pub(in crate::capi) async fn used(
         .statuses
         .newest(&object.uid().unwrap_or_default(), object.status.as_ref());
     connect(context, object, &status).await
+}
+
+/// Asks every Proxmox VE cluster in use for the devices it has.
+pub(in crate::capi) async fn learn_devices(context: &Context, used: &mut [Used]) {
+    for used in used {
+        if let Ok(name) = &used.place
+            && used.facts.reachable
+        {
+            context.fleet.learn_devices(name).await;
+            used.facts = context.fleet.facts(name).unwrap_or_default();
+        }
+    }
 }
 
 async fn one(
