@@ -14,7 +14,7 @@ use run::{cargo, cargo_test};
 
 /// Builds, checks, generates and measures Oxmox.
 #[derive(Parser)]
-#[command(name = "cargo xtask")]
+#[command(name = "cargo xtask", bin_name = "cargo xtask")]
 struct Cli {
     #[command(subcommand)]
     command: Command,

@@ -10,7 +10,6 @@ use crate::call::{Call, Reply};
 use crate::failure::Failure;
 use crate::permission::{Perm, all};
 use crate::route::{Route, get};
-use crate::schema::format::storage::VG_NAME;
 use crate::schema::{choice, flag, format, text};
 use crate::storage::{Kind, Storage};
 
@@ -83,7 +82,7 @@ pub(super) fn routes() -> Vec<Route> {
         })
         .perm(scan())
         .protected()
-        .params([text("vg").max_len(100).format(VG_NAME)]),
+        .params([text("vg").max_len(100).pattern(is_group)]),
         get("/nodes/{node}/scan/zfs", |call| {
             let found = media(call, &[Kind::ZfsPool])?;
             let rows = found.iter().map(|disk| json!({ "pool": disk.root }));
@@ -266,4 +265,10 @@ fn pool(call: &mut Call<'_>) -> Result<Reply, Failure> {
         "leaf": 0, "children": [root],
     })
     .into())
+}
+
+/// `[a-zA-Z0-9.+_][a-zA-Z0-9.+_-]+`
+fn is_group(value: &str) -> bool {
+    let fits = |c: char| c.is_ascii_alphanumeric() || ".+_".contains(c);
+    value.len() > 1 && value.starts_with(fits) && value.chars().all(|c| fits(c) || c == '-')
 }

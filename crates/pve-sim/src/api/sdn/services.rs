@@ -38,7 +38,7 @@ pub(super) fn routes(release: Release) -> Vec<Route> {
     let on_vnet = || all("/sdn/zones/{zone}/{vnet}", &["SDN.Allocate"]);
     let address = || {
         [
-            text("zone"),
+            text("zone").min_len(2).max_len(8).pattern(is_zone),
             text("ip").format(format::IP),
             text("mac").format(format::MAC).optional(),
         ]
@@ -101,6 +101,13 @@ pub(super) fn routes(release: Release) -> Vec<Route> {
             .perm(on_vnet())
             .params(address()),
     ]
+}
+
+/// `[a-zA-Z][a-zA-Z0-9]*[a-zA-Z0-9]`
+fn is_zone(value: &str) -> bool {
+    value.len() > 1
+        && value.starts_with(|c: char| c.is_ascii_alphabetic())
+        && value.chars().all(|c| c.is_ascii_alphanumeric())
 }
 
 fn name(name: &'static str) -> Param {
