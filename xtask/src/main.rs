@@ -144,9 +144,9 @@ fn prepare_testbed() -> Result<()> {
     }
 }
 
-/// Runs the simulation in its own profile: too slow unoptimized, too slow to build for release.
+/// Runs the simulation as the tests are built: too slow unoptimised, too slow to build for release.
 fn simulate(arguments: &[String]) -> Result<()> {
-    let mut command = vec!["run", "--profile", "simulate"];
+    let mut command = vec!["run", "--profile", "test"];
     command.extend(["--package", "scenarios", "--bin", "simulate", "--"]);
     command.extend(arguments.iter().map(String::as_str));
     cargo(&command)

@@ -35,13 +35,15 @@ pub(super) fn target(context: &Context, place: &str, name: &str) -> Result<Targe
     })?;
     let status = machine.status.clone().unwrap_or_default();
     let record = machine::record(&status);
+    // Before that it may lie on another node than its own, and a snapshot would hold it there.
+    let made = |adopted| adopted || record.stage >= Stage::Configured;
     let identity = record
         .identity
-        .filter(|_| record.stage >= Stage::Made)
+        .filter(|identity| made(identity.adopted))
         .ok_or_else(|| {
             refs::Missing::new(
                 "WaitingForMachine",
-                format!("VirtualMachine {name:?} does not exist on PVE yet"),
+                format!("VirtualMachine {name:?} has not been made on PVE yet"),
             )
         })?;
     Ok(Target {
