@@ -37,19 +37,15 @@ impl crate::removal::KeepsGuest for VirtualMachineStatus {
     }
 }
 
-/// Where a machine may be: what placement heeds, and the bridges it needs. Nothing if it cannot be told now.
+/// Where a machine may be: what placement heeds, and the bridges it needs.
 pub(crate) async fn wishes(
     context: &Context,
     machine: &VirtualMachine,
-) -> (Placement, Vec<String>) {
+) -> Result<(Placement, Vec<String>), Lookup> {
     let status = machine.status.clone().unwrap_or_default();
-    match resolve::intent(context, machine, &status).await {
-        Ok(intent) => {
-            let bridges = intent.nics.into_iter().map(|nic| nic.bridge).collect();
-            (intent.placement, bridges)
-        }
-        Err(_) => Default::default(),
-    }
+    let intent = resolve::intent(context, machine, &status).await?;
+    let bridges = intent.nics.into_iter().map(|nic| nic.bridge).collect();
+    Ok((intent.placement, bridges))
 }
 
 /// The cluster a machine's guest was put on.

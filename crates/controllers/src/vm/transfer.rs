@@ -16,7 +16,7 @@ use kube::ResourceExt as _;
 use super::{
     action::{self, Target},
     machine,
-    refs::Missing,
+    refs::{Lookup, Missing},
     translate::{Invalid, storage},
 };
 use crate::{
@@ -86,11 +86,11 @@ pub(crate) async fn reconcile(
         return Ok(Action::await_change());
     }
     let place = namespace(&*migration);
-    let found = action::target(&context, &place, &migration.spec.vm_ref.name)
-        .and_then(|target| Ok((migration_intent(&migration, &target)?, target)));
-    let (mut intent, target) = match found {
+    let chosen = action::record(status.record.as_ref()).target.is_some();
+    let (intent, target) = match wanted(&context, &place, &migration, chosen).await {
         Ok(found) => found,
-        Err(missing) => {
+        Err(Lookup::Failed(error)) => return Err(error),
+        Err(Lookup::Missing(missing)) => {
             context
                 .warn(&*migration, missing.reason, &missing.message)
                 .await;
@@ -114,9 +114,6 @@ pub(crate) async fn reconcile(
             return Ok(Action::requeue(Duration::from_mins(5)));
         }
     };
-    if intent.target.is_none() {
-        (intent.placement, intent.bridges) = machine::wishes(&context, &target.machine).await;
-    }
     loop {
         let progress = context
             .fleet
@@ -156,6 +153,21 @@ pub(crate) async fn reconcile(
             return Ok(action::next(&progress.outcome));
         }
     }
+}
+
+/// What a migration asks for, and of which guest. Until the node is `chosen`, what the machine asks of its node must be known.
+async fn wanted(
+    context: &Context,
+    place: &str,
+    migration: &VMMigration,
+    chosen: bool,
+) -> Result<(MigrationIntent, Target), Lookup> {
+    let target = action::target(context, place, &migration.spec.vm_ref.name)?;
+    let mut intent = migration_intent(migration, &target)?;
+    if intent.target.is_none() && !chosen {
+        (intent.placement, intent.bridges) = machine::wishes(context, &target.machine).await?;
+    }
+    Ok((intent, target))
 }
 
 fn migration_intent(migration: &VMMigration, target: &Target) -> Result<MigrationIntent, Missing> {

@@ -172,6 +172,39 @@ spec: {{ vmRef: {{ name: web-server }}, targetNode: {target}, withLocalDisks: tr
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_move_waits_for_the_policy_that_says_where_to() {
+    let bed = with_machine().await;
+    let before = bed.guest("web-server").await.node;
+    let nodes = bed.pve().nodes();
+    let target = nodes.iter().rfind(|node| **node != before).unwrap();
+    bed.change::<VirtualMachine>("web-server", json!({ "placementRef": { "name": "here" } }))
+        .await;
+    bed.apply(
+        "
+apiVersion: infra.virtrigaud.io/v1beta1
+kind: VMMigration
+metadata: { name: move }
+spec: { vmRef: { name: web-server }, withLocalDisks: true }
+",
+    )
+    .await;
+    bed.until_reason::<VMMigration>("move", "Ready", "PlacementPolicyNotFound")
+        .await;
+    assert_eq!(bed.guest("web-server").await.node, before);
+    bed.apply(&format!(
+        "
+apiVersion: infra.virtrigaud.io/v1beta1
+kind: VMPlacementPolicy
+metadata: {{ name: here }}
+spec: {{ nodeSelector: [{target}] }}
+"
+    ))
+    .await;
+    bed.until_ready::<VMMigration>("move").await;
+    assert_eq!(bed.guest("web-server").await.node, *target);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_backup_becomes_a_machine_again() {
     let bed = with_machine().await;
     bed.apply(
