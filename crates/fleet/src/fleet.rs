@@ -137,16 +137,9 @@ impl Fleet {
     }
 
     /// Whether guests are to leave a node, because PVE says that it is in maintenance.
-    pub fn is_left(&self, name: &ClusterName, node: &str) -> bool {
-        let Some(cluster) = self.cluster(name) else {
-            return false;
-        };
-        let state = cluster.state();
-        let view = state.view.as_ref();
-        view.is_some_and(|view| {
-            let mut nodes = view.nodes.iter();
-            nodes.any(|(name, row)| name.as_str() == node && row.maintenance().is_some())
-        })
+    pub fn is_left(&self, name: &ClusterName, node: &crate::NodeName) -> bool {
+        let view = self.cluster(name).and_then(|cluster| cluster.view());
+        view.is_some_and(|view| view.is_left(node))
     }
 
     /// Asks a cluster for the devices that guests can be given, unless that was done a moment ago: they are facts then. What cannot be

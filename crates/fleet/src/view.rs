@@ -103,7 +103,13 @@ impl StorageRow {
 }
 
 impl View {
-    /// Whether every node is there, so that what is missing from the view may really be missing.
+    /// Whether guests are to leave a node, because PVE says that it is in maintenance.
+    pub(crate) fn is_left(&self, node: &NodeName) -> bool {
+        let row = self.nodes.get(node);
+        row.is_some_and(|row| row.maintenance().is_some())
+    }
+
+    /// Whether a node is there.
     pub(crate) fn node_online(&self, node: &NodeName) -> bool {
         self.nodes.get(node).is_some_and(|row| row.online)
     }

@@ -182,7 +182,7 @@ fn seen(cluster: &Cluster, view: View) {
             let (old, new) = (before.guests.get(vmid), view.guests.get(vmid));
             let changed = match (old, new) {
                 (Some(old), Some(new)) => {
-                    new.differs(old) || is_left(before, &new.node) != is_left(&view, &new.node)
+                    new.differs(old) || before.is_left(&new.node) != view.is_left(&new.node)
                 }
                 (None, None) => false,
                 _ => true,
@@ -231,12 +231,6 @@ fn seen(cluster: &Cluster, view: View) {
     cluster.wake(&wake);
 }
 
-/// Whether guests are to leave a node.
-fn is_left(view: &View, node: &crate::NodeName) -> bool {
-    let row = view.nodes.get(node);
-    row.is_some_and(|row| row.maintenance().is_some())
-}
-
 /// A guest that vanished, was renamed or restarted may not be the one we knew.
 fn suspect(state: &mut State, owner: &Owner, old: Option<&GuestRow>, new: Option<&GuestRow>) {
     let Some(memory) = state.guests.get_mut(owner) else {
@@ -270,6 +264,7 @@ fn suspect(state: &mut State, owner: &Owner, old: Option<&GuestRow>, new: Option
         if new.power != PowerFact::Running {
             memory.guest.booted = None;
             memory.guest.silent = Duration::ZERO;
+            state.boots.forget(owner);
         }
     }
 }

@@ -140,6 +140,7 @@ impl Pass<'_> {
             memory.guest.booted = None;
             memory.guest.silent = Duration::ZERO;
         });
+        self.cluster.state().boots.forget(&self.intent.owner);
     }
 
     fn made(&mut self, now: Instant) {

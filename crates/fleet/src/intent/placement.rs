@@ -2,8 +2,7 @@
 
 use crate::{NodeName, Size};
 
-/// Wishes for the node a guest is made on. A guest that exists is moved on request only
-/// (`MigrationIntent`).
+/// Wishes for the node a guest is made on. A guest that exists is moved on request only (`MigrationIntent`).
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Placement {
     /// Only these nodes; empty is any.

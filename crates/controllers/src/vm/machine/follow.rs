@@ -12,6 +12,7 @@ use api::vm::{
     LocalRef, MIGRATION_FAILED, ManagementPolicy, Phase, VMMigration, VMMigrationSpec,
     VirtualMachine, VirtualMachineStatus, condition,
 };
+use fleet::NodeName;
 use kube::{
     Api, Resource as _, ResourceExt as _,
     api::{DeleteParams, ObjectMeta, PostParams},
@@ -88,7 +89,8 @@ fn is_to_leave(
         && machine.spec.ha.is_none()
         && status.power_state.as_deref() == Some("On")
         && super::recorded_cluster(status)
-            .is_some_and(|cluster| context.fleet.is_left(&cluster, is))
+            .zip(NodeName::new(is.to_owned()).ok())
+            .is_some_and(|(cluster, node)| context.fleet.is_left(&cluster, &node))
 }
 
 /// Removes moves that have come to an end, well or not, and say nothing about where the machine is to go now.
