@@ -20,12 +20,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::{Context as _, Result};
 use api::vm::VirtualMachine;
-use axum::Router;
 use axum::extract::{Path, Query, Request, State};
 use axum::http::header::{AUTHORIZATION, HeaderMap};
 use axum::http::{HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::get;
+use axum::{Extension, Router};
 use controllers::Clock;
 use fleet::{ClusterName, Fleet, NodeName, Vmid};
 use kube::{Api, Client};
@@ -85,8 +85,14 @@ impl Consoles {
             engine: engine.clone(),
         };
         let router = Router::new()
-            .route("/console/{namespace}/{name}", get(serial))
-            .route("/console/{namespace}/{name}/screen", get(screen))
+            .route(
+                "/console/{namespace}/{name}",
+                get(console).layer(Extension(Show::Serial)),
+            )
+            .route(
+                "/console/{namespace}/{name}/screen",
+                get(console).layer(Extension(Show::Screen)),
+            )
             .with_state(server);
         let stop = CancellationToken::new();
         let stopped = stop.clone().cancelled_owned();
@@ -134,49 +140,14 @@ enum Show {
     Screen,
 }
 
-async fn serial(
-    State(server): State<Server>,
-    Path((namespace, name)): Path<(String, String)>,
-    Query(query): Query<Token>,
-    request: Request,
-) -> Response {
-    console(
-        &server,
-        &namespace,
-        &name,
-        query.token,
-        request,
-        Show::Serial,
-    )
-    .await
-}
-
-async fn screen(
-    State(server): State<Server>,
-    Path((namespace, name)): Path<(String, String)>,
-    Query(query): Query<Token>,
-    request: Request,
-) -> Response {
-    console(
-        &server,
-        &namespace,
-        &name,
-        query.token,
-        request,
-        Show::Screen,
-    )
-    .await
-}
-
 async fn console(
-    server: &Server,
-    namespace: &str,
-    name: &str,
-    token: Option<String>,
+    State(server): State<Server>,
+    Path((namespace, name)): Path<(String, String)>,
+    Query(query): Query<Token>,
+    Extension(show): Extension<Show>,
     request: Request,
-    show: Show,
 ) -> Response {
-    match admit(server, namespace, name, token, request, show).await {
+    match admit(&server, &namespace, &name, query.token, request, show).await {
         Ok(response) => response,
         Err(Refusal(status, text)) => (status, text + "\n").into_response(),
     }
