@@ -80,8 +80,7 @@ fn main() -> Result<()> {
         Command::Test => {
             check()?;
             prepare_testbed()?;
-            // Suites that start our program as a process need it built; tests alone would not build it.
-            cargo(&["build", "--workspace", "--bins"])?;
+            // All of the workspace, so the programs that suites start as processes are built with it.
             cargo_test(&["test", "--workspace", "--all-targets"])
         }
         Command::Check => check(),
