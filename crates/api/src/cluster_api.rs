@@ -90,6 +90,7 @@ pub struct MachineSpec {
     #[serde(default)]
     pub bootstrap: Bootstrap,
     pub failure_domain: Option<String>,
+    pub infrastructure_ref: Option<ObjectRef>,
     pub version: Option<String>,
 }
 

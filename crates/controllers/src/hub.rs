@@ -8,7 +8,7 @@
 use std::{
     collections::BTreeMap,
     fmt::Debug,
-    hash::{DefaultHasher, Hash as _, Hasher as _},
+    hash::{DefaultHasher, Hash, Hasher as _},
     sync::{Arc, Mutex},
     time::Duration,
 };
@@ -244,8 +244,14 @@ impl SpecChanges {
     }
 
     pub(crate) fn is_new<K: Kind>(&self, object: &K) -> bool {
+        self.is_new_with(object, ())
+    }
+
+    /// The same, with the part of a status that matters: somebody else writes it.
+    pub(crate) fn is_new_with<K: Kind>(&self, object: &K, part: impl Hash) -> bool {
         let meta = object.meta();
         let mut hasher = DefaultHasher::new();
+        part.hash(&mut hasher);
         meta.uid.hash(&mut hasher);
         meta.generation.hash(&mut hasher);
         meta.labels.hash(&mut hasher);

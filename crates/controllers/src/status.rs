@@ -6,8 +6,9 @@
 //! newer than anything the watch shows, and is what the next pass starts from. A status that could not
 //! be written is kept too, and written before anything else is done.
 //!
-//! A status that says nothing new but a step further may be put off ([`Statuses::put_off`]) while the last one is fresh: the next pass
-//! starts from it all the same, and after a crash the engine finds its own work anyway. So quick steps cost one write together.
+//! A status that says nothing new but a step further may be put off ([`Statuses::put_off`]) for a while: the next pass
+//! starts from it all the same, and after a crash the engine finds its own work anyway. So quick steps cost one write together,
+//! or none if the end comes soon.
 
 use std::{collections::BTreeMap, fmt::Debug, sync::Mutex, time::Duration};
 
@@ -33,9 +34,8 @@ pub(crate) struct Statuses {
 struct Kept {
     status: Value,
     stored: bool,
-    /// It was put off, so what is stored is older.
-    put_off: bool,
-    written: Instant,
+    /// Since when something has been put off, so that what is stored is older.
+    put_off: Option<Instant>,
 }
 
 impl Statuses {
@@ -56,12 +56,19 @@ impl Statuses {
             .unwrap_or_default()
     }
 
+    /// One field of what was written last; nothing if nothing was, null if it had no such field.
+    pub(crate) fn field(&self, uid: &str, name: &str) -> Option<Value> {
+        let all = self.lock();
+        let status = &all.get(uid)?.status;
+        Some(status.get(name).cloned().unwrap_or_default())
+    }
+
     /// Whether something is still to be written for this object.
     pub(crate) fn is_behind(&self, uid: &str) -> bool {
         self.lock().get(uid).is_some_and(|kept| !kept.stored)
     }
 
-    /// Keeps a status to be written with a later one, if the last one was written less than `lull` ago.
+    /// Keeps a status to be written with a later one, unless something has been kept so for `lull`.
     pub(crate) fn put_off<S: Serialize>(&self, uid: &str, status: &S, lull: Duration) -> bool {
         let mut all = self.lock();
         let Some(kept) = all.get_mut(uid) else {
@@ -70,12 +77,20 @@ impl Statuses {
         let Ok(status) = to_json(status) else {
             return false;
         };
-        if !kept.stored || kept.written.elapsed() >= lull {
+        if !kept.stored || kept.put_off.is_some_and(|since| since.elapsed() >= lull) {
             return false;
         }
-        kept.put_off |= kept.status != status;
-        kept.status = status;
+        if kept.status != status {
+            kept.put_off.get_or_insert_with(Instant::now);
+            kept.status = status;
+        }
         true
+    }
+
+    /// Whether something waits to be written with a later status.
+    pub(crate) fn is_put_off(&self, uid: &str) -> bool {
+        let all = self.lock();
+        all.get(uid).is_some_and(|kept| kept.put_off.is_some())
     }
 
     /// Forgets an object that is gone.
@@ -102,7 +117,7 @@ impl Statuses {
         let status = to_json(status)?;
         let known = self.lock().get(&uid).cloned();
         let unchanged = match &known {
-            Some(kept) => kept.stored && !kept.put_off && kept.status == status,
+            Some(kept) => kept.stored && kept.put_off.is_none() && kept.status == status,
             None => shown.is_some_and(|shown| to_json(shown).is_ok_and(|shown| shown == status)),
         };
         if unchanged {
@@ -113,8 +128,7 @@ impl Statuses {
             Kept {
                 status: status.clone(),
                 stored: false,
-                put_off: false,
-                written: Instant::now(),
+                put_off: None,
             },
         );
         let api: Api<K> = Api::namespaced(

@@ -224,6 +224,9 @@ impl Bed {
                 "clusterName": "prod", "version": "v1.36.4",
                 "bootstrap": {"dataSecretName": format!("{name}-bootstrap")},
                 "failureDomain": wish.failure_domain,
+                "infrastructureRef": {
+                    "apiGroup": "infrastructure.cluster.x-k8s.io", "kind": "ProxmoxMachine", "name": name,
+                },
             },
         }))
         .unwrap();

@@ -102,24 +102,29 @@ pub(crate) async fn reconcile(
         return Ok(Action::await_change());
     }
     let uid = object.uid().unwrap_or_default();
-    let before: ProxmoxClusterStatus = context.statuses.newest(&uid, object.status.as_ref());
     let cluster = owner::cluster_of(&context, &object);
-    if owner::is_paused(&*object, cluster.as_deref().ok()) {
+    let paused = owner::is_paused(&*object, cluster.as_deref().ok());
+    let leaves = object.metadata.deletion_timestamp.is_some();
+    if !paused
+        && !leaves
+        && let Some(rest) = context.paces.rest(&uid, &object)
+    {
+        return Ok(Action::requeue(rest));
+    }
+    let before: ProxmoxClusterStatus = context.statuses.newest(&uid, object.status.as_ref());
+    if paused {
         let status = report::paused(&context, &object, &before);
         write(&context, &object, &status).await?;
         return Ok(Action::await_change());
     }
-    if object.metadata.deletion_timestamp.is_some() {
+    if leaves {
         return remove(&object, &context, &before).await;
-    }
-    if let Some(rest) = context.paces.rest(&uid, &object) {
-        return Ok(Action::requeue(rest));
     }
     let status = match &cluster {
         Err(wait) => report::waiting(&context, &object, &before, wait),
         Ok(cluster) => {
             context.hold(&*object).await?;
-            match prepare(&object, &context, cluster, &before).await {
+            match prepare(&object, &context, cluster).await {
                 Ok(used) => report::available(&context, &object, &before, &used),
                 Err(Stop::Wait(wait)) => {
                     context.warn(&*object, wait.reason, &wait.message).await;
@@ -145,9 +150,8 @@ async fn prepare(
     object: &ProxmoxCluster,
     context: &Context,
     cluster: &Cluster,
-    before: &ProxmoxClusterStatus,
 ) -> Result<Vec<Used>, Stop> {
-    let used = instances::connect(context, object, before).await?;
+    let used = instances::used(context, object).await?;
     secrets::hold(context, object).await?;
     pools::ensure(context, object).await?;
     endpoint::ensure(context, object, cluster).await?;
@@ -163,8 +167,7 @@ async fn remove(
     context: &Context,
     before: &ProxmoxClusterStatus,
 ) -> Result<Action, Error> {
-    let name = owner::cluster_label(object).map_or_else(|| object.name_any(), str::to_owned);
-    let left = instances::machines(context, &namespace(object), &name);
+    let left = instances::machines(context, object);
     let uid = object.uid().unwrap_or_default();
     context.paces.forget(&uid);
     context.unnoticed.forget(&uid);

@@ -64,15 +64,10 @@ impl Identified {
 pub(crate) fn wire(watches: &mut Watches, context: &Arc<Context>) {
     let to = context.clone();
     watches.capi_machines.subscribe(move |machine: &Machine| {
-        let place = namespace(machine);
-        for object in to.stores.proxmox_machines.state() {
-            let owned = object
-                .owner_references()
-                .iter()
-                .any(|owner| owner.kind == "Machine" && owner.name == machine.name_any());
-            if owned && namespace(&*object) == place {
-                to.queues.proxmox_machines.push_object(&object);
-            }
+        let reference = machine.spec.infrastructure_ref.as_ref();
+        if let Some(reference) = reference.filter(|it| it.kind == "ProxmoxMachine") {
+            let object = ObjectRef::new(&reference.name).within(&namespace(machine));
+            to.queues.proxmox_machines.push(object);
         }
     });
     let to = context.clone();
@@ -90,9 +85,12 @@ pub(crate) fn wire(watches: &mut Watches, context: &Arc<Context>) {
             }
         }
     };
-    let to = context.clone();
+    let (to, changes) = (context.clone(), crate::hub::SpecChanges::new());
     watches.capi_clusters.subscribe(move |cluster: &Cluster| {
-        of_cluster(&to, &namespace(cluster), Some(&cluster.name_any()));
+        // Cluster API counts its machines there all the time; of that nothing is read.
+        if changes.is_new_with(cluster, owner::is_provisioned(cluster)) {
+            of_cluster(&to, &namespace(cluster), Some(&cluster.name_any()));
+        }
     });
     let (to, changes) = (context.clone(), crate::hub::SpecChanges::new());
     watches.proxmox_clusters.subscribe(move |cluster| {
@@ -153,7 +151,10 @@ pub(crate) async fn reconcile(
             report::announce(&context, &object, &before, &status).await;
             Ok(match outcome {
                 // What was put off is written by then.
-                Outcome::Waiting { retry, .. } => Action::requeue(retry.min(LULL)),
+                Outcome::Waiting { retry, .. } if context.statuses.is_put_off(&uid) => {
+                    Action::requeue(retry.min(LULL))
+                }
+                Outcome::Waiting { retry, .. } => Action::requeue(retry),
                 Outcome::Working { .. } | Outcome::Persist => Action::requeue(LULL),
                 Outcome::Settled => {
                     // Without its Machine there is nobody to notice.

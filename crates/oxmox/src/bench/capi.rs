@@ -8,14 +8,18 @@ mod ideal;
 mod player;
 mod world;
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
-use anyhow::{Result, bail};
+use anyhow::{Context as _, Result, bail};
 use api::infrastructure::v1beta1::ProxmoxMachine;
 use clap::Args;
-use kube::Api;
-use kube::api::{DeleteParams, ListParams};
-use tokio::time::Instant;
+use futures::TryStreamExt as _;
+use kube::api::DeleteParams;
+use kube::runtime::WatchStreamExt as _;
+use kube::runtime::watcher::{self, Event, watcher};
+use kube::{Api, ResourceExt as _};
+use tokio::time::{Instant, timeout_at};
 
 use super::sheet::{Column, Sheet, number};
 use super::stopwatch::Stopwatch;
@@ -121,19 +125,31 @@ fn is_provisioned(machine: &ProxmoxMachine) -> bool {
 }
 
 /// Waits until so many machines are there and all of them are as they should be.
+///
+/// They are watched: to list a thousand again and again would cost this process more than what it measures.
 async fn all(world: &World, expected: usize, is: fn(&ProxmoxMachine) -> bool) -> Result<()> {
     let api: Api<ProxmoxMachine> = Api::default_namespaced(world.client.clone());
-    let begun = Instant::now();
+    let mut changes = std::pin::pin!(watcher(api, watcher::Config::default()).default_backoff());
+    let (mut found, mut listed) = (BTreeMap::new(), false);
+    let end = Instant::now() + PATIENCE;
     loop {
-        let found = api.list(&ListParams::default()).await?.items;
-        if found.len() == expected && found.iter().all(is) {
+        let done = found.values().filter(|done| **done).count();
+        if listed && found.len() == expected && done == expected {
             return Ok(());
         }
-        if begun.elapsed() > PATIENCE {
-            let done = found.iter().filter(|machine| is(machine)).count();
+        let Ok(change) = timeout_at(end, changes.try_next()).await else {
             bail!("{done} of {expected} machines are there after {PATIENCE:?}");
+        };
+        match change?.context("the watch has ended")? {
+            Event::Init => (found, listed) = (BTreeMap::new(), false),
+            Event::InitDone => listed = true,
+            Event::InitApply(machine) | Event::Apply(machine) => {
+                found.insert(machine.name_any(), is(&machine));
+            }
+            Event::Delete(machine) => {
+                found.remove(&machine.name_any());
+            }
         }
-        tokio::time::sleep(Duration::from_millis(50)).await;
     }
 }
 

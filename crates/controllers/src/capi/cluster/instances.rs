@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use api::cluster_api::CONTROL_PLANE_LABEL;
 use api::infrastructure::v1beta1::{
-    Instance, Mode, ProxmoxCluster, ProxmoxClusterStatus, ProxmoxMachine, ProxmoxMachineSpec,
+    Instance, Mode, ProxmoxCluster, ProxmoxMachine, ProxmoxMachineSpec,
 };
 use fleet::facts::Mappings;
 use fleet::{ClusterFacts, ClusterName, NodeName};
@@ -29,8 +29,6 @@ pub(in crate::capi) struct Used {
     pub(in crate::capi) weight: u32,
     /// The nodes that may be used; all when empty.
     pub(in crate::capi) nodes: Vec<String>,
-    /// Machines on it: workers, control plane.
-    pub(in crate::capi) machines: (u32, u32),
 }
 
 impl Used {
@@ -112,10 +110,11 @@ fn listed(object: &ProxmoxCluster) -> (Mode, &[Instance]) {
 }
 
 /// Connects every Proxmox VE cluster that the mode puts to use. Secrets are read only where nobody has read them lately.
-pub(super) async fn connect(
+///
+/// Every pass over every machine asks for it, so it must not cost more the more machines there are.
+pub(in crate::capi) async fn used(
     context: &Context,
     object: &ProxmoxCluster,
-    before: &ProxmoxClusterStatus,
 ) -> Result<Vec<Used>, Stop> {
     let (mode, instances) = listed(object);
     let mut all = Vec::new();
@@ -140,7 +139,7 @@ pub(super) async fn connect(
             let uid = object.uid().unwrap_or_default();
             pick_one(&candidates, &uid).map(str::to_owned)
         };
-        let before = before.selected_instance.clone().filter(listed);
+        let before = selected(context, object).filter(listed);
         // Status does not travel: after a move the machines know where they are.
         let lived_on = || named_by_machines(context, object).into_iter().find(listed);
         let Some(chosen) = before.or_else(lived_on).or_else(picked) else {
@@ -155,15 +154,14 @@ pub(super) async fn connect(
     Ok(all)
 }
 
-/// What is in use.
-pub(in crate::capi) async fn used(
-    context: &Context,
-    object: &ProxmoxCluster,
-) -> Result<Vec<Used>, Stop> {
-    let status = context
-        .statuses
-        .newest(&object.uid().unwrap_or_default(), object.status.as_ref());
-    connect(context, object, &status).await
+/// The instance that was picked, as far as anybody wrote it down.
+fn selected(context: &Context, object: &ProxmoxCluster) -> Option<String> {
+    let uid = object.uid().unwrap_or_default();
+    let shown = || object.status.as_ref()?.selected_instance.clone();
+    match context.statuses.field(&uid, "selectedInstance") {
+        Some(written) => written.as_str().map(str::to_owned),
+        None => shown(),
+    }
 }
 
 /// Asks every Proxmox VE cluster in use for the devices it has.
@@ -197,27 +195,14 @@ async fn one(
         .ok()
         .and_then(|name| context.fleet.facts(name))
         .unwrap_or_default();
-    let name = instance.map(|instance| instance.name.clone());
-    let cluster = owner::cluster_label(object).map_or_else(|| object.name_any(), str::to_owned);
-    let mut count = (0, 0);
-    for machine in machines(context, &namespace(object), &cluster) {
-        if name.is_none() || machine.spec.instance == name {
-            if machine.labels().contains_key(CONTROL_PLANE_LABEL) {
-                count.1 += 1;
-            } else {
-                count.0 += 1;
-            }
-        }
-    }
     Ok(Used {
-        instance: name,
+        instance: instance.map(|instance| instance.name.clone()),
         place,
         facts,
         weight: instance
             .and_then(|instance| instance.weight)
             .map_or(1, |weight| u32::try_from(weight).unwrap_or(0)),
         nodes: instance.map_or_else(Vec::new, |instance| instance.nodes.clone()),
-        machines: count,
     })
 }
 
@@ -268,19 +253,20 @@ pub(super) fn none_answers(used: &[Used]) -> Option<String> {
 
 /// The instances that machines of a cluster are on or ask for, by the machines' names.
 fn named_by_machines(context: &Context, object: &ProxmoxCluster) -> Vec<String> {
-    let cluster = owner::cluster_label(object).map_or_else(|| object.name_any(), str::to_owned);
-    let all = machines(context, &namespace(object), &cluster);
+    let all = machines(context, object);
     let names = all
         .iter()
         .filter_map(|machine| machine.spec.instance.clone());
     names.collect()
 }
 
-/// The machines of a Cluster.
-pub(super) fn machines(context: &Context, place: &str, cluster: &str) -> Vec<Arc<ProxmoxMachine>> {
+/// The machines of a cluster, by name.
+pub(super) fn machines(context: &Context, object: &ProxmoxCluster) -> Vec<Arc<ProxmoxMachine>> {
+    let cluster = owner::cluster_label(object).map_or_else(|| object.name_any(), str::to_owned);
+    let place = namespace(object);
     let mut all = context.stores.proxmox_machines.state();
     all.retain(|machine| {
-        namespace(&**machine) == place && owner::cluster_label(&**machine) == Some(cluster)
+        namespace(&**machine) == place && owner::cluster_label(&**machine) == Some(&cluster)
     });
     all.sort_by_key(|machine| machine.name_any());
     all

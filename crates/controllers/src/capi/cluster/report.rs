@@ -1,19 +1,20 @@
 //! What is known about a cluster, as status.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use api::cluster_api::CONTROL_PLANE_LABEL;
 use api::infrastructure::v1beta1::{
     FailureDomain, Initialization, InstanceStatus, MachineLocation, NodeLocations, ProxmoxCluster,
-    ProxmoxClusterStatus, ZonePools,
+    ProxmoxClusterStatus, ProxmoxMachine, ZonePools,
 };
 use api::vm::LocalRef;
 use kube::ResourceExt as _;
 
-use super::super::{Wait, owner};
+use super::super::Wait;
 use super::{Used, instances, pools};
 use crate::conditions::Conditions;
-use crate::context::{Context, namespace};
+use crate::context::Context;
 
 fn begin(context: &Context, object: &ProxmoxCluster, before: &ProxmoxClusterStatus) -> Conditions {
     Conditions::new(
@@ -85,6 +86,7 @@ pub(super) fn available(
     now.set("ProxmoxAvailable", true, "Provisioned", &message);
     now.set("Ready", true, "Provisioned", &message);
     now.set("Paused", false, "NotPaused", "");
+    let machines = instances::machines(context, object);
     let own = pools::all(object);
     let default = object.name_any();
     ProxmoxClusterStatus {
@@ -94,7 +96,10 @@ pub(super) fn available(
         ready: Some(true),
         conditions: now.done(),
         failure_domains: failure_domains(object, used),
-        instances: used.iter().filter_map(instance).collect(),
+        instances: used
+            .iter()
+            .filter_map(|used| instance(used, &machines))
+            .collect(),
         selected_instance: match used {
             [only] => only.instance.clone(),
             _ => None,
@@ -110,20 +115,27 @@ pub(super) fn available(
             object,
             &own.into_iter().map(|(name, _)| name).collect::<Vec<_>>(),
         ),
-        node_locations: locations(context, object),
+        node_locations: locations(&machines),
         deprecated: before.deprecated.clone(),
     }
 }
 
-fn instance(used: &Used) -> Option<InstanceStatus> {
-    let (workers, control_plane) = used.machines;
-    let count = |number: u32| i32::try_from(number).unwrap_or(i32::MAX);
+fn instance(used: &Used, machines: &[Arc<ProxmoxMachine>]) -> Option<InstanceStatus> {
+    let name = used.instance.clone()?;
+    let on = |machine: &&Arc<ProxmoxMachine>| machine.spec.instance.as_ref() == Some(&name);
+    let on: Vec<_> = machines.iter().filter(on).collect();
+    let control_plane = on.iter().filter(|machine| is_control_plane(machine));
+    let count = |number: usize| i32::try_from(number).unwrap_or(i32::MAX);
     Some(InstanceStatus {
-        name: used.instance.clone()?,
         ready: Some(used.is_ready()),
-        machines: Some(count(workers + control_plane)),
-        control_plane_machines: Some(count(control_plane)),
+        machines: Some(count(on.len())),
+        control_plane_machines: Some(count(control_plane.count())),
+        name,
     })
+}
+
+fn is_control_plane(machine: &ProxmoxMachine) -> bool {
+    machine.labels().contains_key(CONTROL_PLANE_LABEL)
 }
 
 /// Every instance and every group of nodes is a place whose machines may fail together.
@@ -174,10 +186,9 @@ fn zones(object: &ProxmoxCluster, pools: &[String]) -> Vec<ZonePools> {
     zones.collect()
 }
 
-fn locations(context: &Context, object: &ProxmoxCluster) -> Option<NodeLocations> {
-    let cluster = owner::cluster_label(object).map_or_else(|| object.name_any(), str::to_owned);
+fn locations(machines: &[Arc<ProxmoxMachine>]) -> Option<NodeLocations> {
     let mut locations = NodeLocations::default();
-    for machine in instances::machines(context, &namespace(object), &cluster) {
+    for machine in machines {
         let Some(node) = machine
             .status
             .as_ref()
@@ -197,7 +208,7 @@ fn locations(context: &Context, object: &ProxmoxCluster) -> Option<NodeLocations
                 .and_then(|network| network.zone.clone()),
             instance: machine.spec.instance.clone(),
         };
-        if machine.labels().contains_key(CONTROL_PLANE_LABEL) {
+        if is_control_plane(machine) {
             locations.control_plane.push(location);
         } else {
             locations.workers.push(location);

@@ -153,7 +153,12 @@ impl World {
         .await?;
         self.apply(json!({
             "apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "Machine", "metadata": {"name": name},
-            "spec": {"clusterName": "bench", "bootstrap": {"dataSecretName": name}},
+            "spec": {
+                "clusterName": "bench", "bootstrap": {"dataSecretName": name},
+                "infrastructureRef": {
+                    "apiGroup": "infrastructure.cluster.x-k8s.io", "kind": "ProxmoxMachine", "name": name,
+                },
+            },
         }))
         .await?;
         let machines: Api<Machine> = Api::default_namespaced(self.client.clone());
