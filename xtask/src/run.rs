@@ -14,11 +14,26 @@ pub(crate) fn root() -> PathBuf {
         .to_path_buf()
 }
 
+/// Cargo, as if it had been called by hand.
+///
+/// The cargo that runs xtask tells it about its package. Build scripts would take that for a change, and half the workspace would
+/// be built anew whenever somebody calls cargo now by hand and now through here.
+fn cargo_command(args: &[&str]) -> Command {
+    let mut command = Command::new(std::env::var("CARGO").unwrap_or_else(|_| "cargo".into()));
+    command.args(args);
+    for (name, _) in std::env::vars_os() {
+        let own = name.to_string_lossy();
+        if own.starts_with("CARGO_PKG_") || own.starts_with("CARGO_MANIFEST_") {
+            command.env_remove(name);
+        }
+    }
+    command
+}
+
 /// Runs cargo with `args` at the root.
 pub(crate) fn cargo(args: &[&str]) -> Result<()> {
-    let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".into());
     run(
-        Command::new(cargo).args(args),
+        &mut cargo_command(args),
         &format!("cargo {}", args.join(" ")),
     )
 }
@@ -33,15 +48,12 @@ pub(crate) fn target() -> PathBuf {
 ///
 /// The suites against real servers mostly wait for them, so more tests run at once than there are cores.
 pub(crate) fn cargo_test(args: &[&str]) -> Result<()> {
-    let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".into());
     let threads = std::env::var("RUST_TEST_THREADS").unwrap_or_else(|_| {
         let cores = std::thread::available_parallelism().map_or(2, std::num::NonZero::get);
         (2 * cores).max(8).to_string()
     });
     run(
-        Command::new(cargo)
-            .args(args)
-            .env("RUST_TEST_THREADS", threads),
+        cargo_command(args).env("RUST_TEST_THREADS", threads),
         &format!("cargo {}", args.join(" ")),
     )
 }
