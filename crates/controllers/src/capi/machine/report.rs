@@ -5,7 +5,7 @@ use api::infrastructure::v1beta1::{
 };
 use api::vm::{FleetRecord, condition};
 use fleet::record::{SeedState, Stage};
-use fleet::{Event, GuestFacts, GuestProgress, Outcome, StepKind};
+use fleet::{Event, GuestFacts, GuestProgress, GuestRecord, NodeName, Outcome, StepKind};
 use kube::ResourceExt as _;
 
 use super::super::Wait;
@@ -111,11 +111,7 @@ pub(super) fn status(
             .failure_domain
             .clone()
             .or_else(|| subject.instance.map(|instance| instance.name.clone())),
-        proxmox_node: facts
-            .node
-            .as_ref()
-            .or(record.identity.as_ref().map(|identity| &identity.node))
-            .map(ToString::to_string),
+        proxmox_node: node(&record, &facts).map(ToString::to_string),
         vm_status: Some(if provisioned { "ready" } else { "pending" }.to_owned()),
         bootstrap_data_provided: Some(
             before.bootstrap_data_provided == Some(true) || told || record.stage >= Stage::Started,
@@ -126,6 +122,17 @@ pub(super) fn status(
         retry_after: None,
         record: serde_json::to_value(&record).ok().map(FleetRecord),
         deprecated: before.deprecated.clone(),
+    }
+}
+
+/// The node a machine is on. A clone is listed on its template's node until it is whole: that is not where it will be.
+fn node<'a>(record: &'a GuestRecord, facts: &'a GuestFacts) -> Option<&'a NodeName> {
+    let chosen = record.identity.as_ref().map(|identity| &identity.node);
+    let seen = facts.node.as_ref();
+    if record.stage < Stage::Made {
+        chosen.or(seen)
+    } else {
+        seen.or(chosen)
     }
 }
 
