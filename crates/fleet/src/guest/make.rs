@@ -39,8 +39,8 @@ impl Pass<'_> {
             return Err(self.wait(Waiting::Source, message, std::time::Duration::from_secs(15)));
         }
         if !self.enter(identity, original) {
-            let waiting = self.cluster.state().gate.waiting();
-            let message = format!("{waiting} in line for node, storage or template");
+            // Without the length of the line, which would be a new message for everybody in it all the time.
+            let message = "in line for node, storage or template".to_owned();
             return Ok(Outcome::Waiting {
                 what: Waiting::Turn,
                 message,
