@@ -163,11 +163,11 @@ impl Context {
         self.hold_with(object, json!({})).await
     }
 
-    /// Puts the finalizer on an object and fields into its spec, in one write; in none where both are there.
+    /// Puts the finalizer on an object and changes it otherwise, in one write; in none where there is nothing to write.
     pub(crate) async fn hold_with<K>(
         &self,
         object: &K,
-        spec: serde_json::Value,
+        more: serde_json::Value,
     ) -> Result<(), Error>
     where
         K: Kind + Resource<Scope = NamespaceResourceScope>,
@@ -177,10 +177,10 @@ impl Context {
         if !held {
             finalizers.push(finalizer::<K>().to_owned());
         }
-        if held && spec.as_object().is_none_or(serde_json::Map::is_empty) {
+        if held && more.as_object().is_none_or(serde_json::Map::is_empty) {
             return Ok(());
         }
-        self.change(object, finalizers, spec).await
+        self.change(object, finalizers, more).await
     }
 
     /// Lets an object go: what it stood for is gone.
@@ -218,21 +218,17 @@ impl Context {
         &self,
         object: &K,
         finalizers: Vec<String>,
-        spec: serde_json::Value,
+        mut patch: serde_json::Value,
     ) -> Result<(), Error>
     where
         K: Kind + Resource<Scope = NamespaceResourceScope>,
     {
         let api: Api<K> = self.api(object);
         // The version makes this fail, and be tried again, if someone else changed the list meanwhile.
-        let mut patch = json!({ "metadata": {
-            "resourceVersion": object.resource_version(),
-            "uid": object.uid(),
-            "finalizers": finalizers,
-        }});
-        if spec.as_object().is_some_and(|fields| !fields.is_empty()) {
-            patch["spec"] = spec;
-        }
+        let metadata = &mut patch["metadata"];
+        metadata["resourceVersion"] = json!(object.resource_version());
+        metadata["uid"] = json!(object.uid());
+        metadata["finalizers"] = json!(finalizers);
         api.patch(
             &object.name_any(),
             &PatchParams::default(),

@@ -2,6 +2,7 @@
 
 mod endpoint;
 mod instances;
+mod need;
 mod pools;
 mod report;
 
@@ -20,7 +21,8 @@ use crate::context::{Context, Error, namespace};
 use crate::kinds::Watches;
 use crate::work::Action;
 
-pub(super) use instances::{Need, Used, held, learn_devices, used};
+pub(super) use instances::{Used, held, learn_devices, used};
+pub(super) use need::{Need, has_devices};
 
 /// How often what is known about the Proxmox VE clusters is written down anew.
 const LOOK: Duration = Duration::from_secs(30);

@@ -1,6 +1,7 @@
 //! `ProxmoxMachine`: one machine of a Kubernetes cluster, one guest.
 
 mod bootstrap;
+mod choice;
 mod intent;
 mod network;
 mod remove;
@@ -11,10 +12,10 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use api::cluster_api::{CONTROL_PLANE_LABEL, Cluster, Machine};
+use api::cluster_api::{Cluster, Machine};
 use api::infrastructure::ZONE_LABEL;
 use api::infrastructure::v1beta1::{
-    Instance, ProxmoxCluster, ProxmoxMachine, ProxmoxMachineStatus,
+    Instance, NodeGroup, ProxmoxCluster, ProxmoxMachine, ProxmoxMachineStatus,
 };
 use fleet::{ClusterName, GuestRecord, Outcome};
 use kube::api::{Patch, PatchParams};
@@ -22,8 +23,7 @@ use kube::runtime::reflector::ObjectRef;
 use kube::{Api, ResourceExt as _};
 use serde_json::json;
 
-use super::cluster::{Need, Used};
-use super::{Stop, Wait, notice, owner, spread};
+use super::{Stop, Wait, notice, owner};
 use crate::context::{Context, Error, namespace};
 use crate::kinds::Watches;
 use crate::work::Action;
@@ -48,6 +48,23 @@ struct Subject<'a> {
     /// The instance it is on; nothing where the cluster lists none.
     instance: Option<&'a Instance>,
     place: ClusterName,
+}
+
+impl Subject<'_> {
+    /// The group of nodes that its failure domain is. One of another instance says nothing where the instance was asked for.
+    fn group(&self) -> Option<&NodeGroup> {
+        let here = self.instance.map(|instance| &instance.name);
+        choice::group(self.machine, self.infrastructure)
+            .filter(|group| group.instance.is_none() || group.instance.as_ref() == here)
+    }
+
+    /// The failure domain it is in.
+    fn failure_domain(&self) -> Option<String> {
+        let instance = self.instance.map(|instance| instance.name.clone());
+        let group = self.group().map(|group| group.name.clone());
+        let said = || self.machine.spec.failure_domain.clone();
+        group.or(instance).or_else(said)
+    }
 }
 
 /// Provider ID and VMID that were written into specs, by UID: the watch may be behind.
@@ -198,10 +215,11 @@ async fn bring(
         return Err(Wait::new("WaitingForBootstrapData", "there is no bootstrap data yet").into());
     }
     let mut used = super::cluster::used(context, &infrastructure).await?;
-    if known.identity.is_none() && Need::of(&object.spec)?.has_devices() {
+    if known.identity.is_none() && super::cluster::has_devices(&object.spec) {
         super::cluster::learn_devices(context, &mut used).await;
     }
-    let chosen = choose(context, object, &machine, &infrastructure, &used, &known)?;
+    let choice = choice::choose(context, object, &machine, &infrastructure, &used, &known)?;
+    let chosen = choice.used;
     let mut instances = infrastructure
         .spec
         .settings
@@ -216,19 +234,18 @@ async fn bring(
         place: chosen.place.clone()?,
     };
     // Held, and its place written down, before anything is done there: so it is never chosen twice.
-    let place = if object.spec.instance == chosen.instance {
-        json!({})
-    } else {
-        json!({"instance": chosen.instance})
-    };
-    context.hold_with(object, place).await?;
-    let given = network::addresses(context, &subject).await?;
+    let unbegun = choice::is_unbegun(object, &known);
+    context
+        .hold_with(object, choice.to_write(object, unbegun))
+        .await?;
+    let given = network::addresses(context, &subject, unbegun).await?;
     let told = known.booted || intent::adopted(&subject, &known)?.is_some();
     let secret = bootstrap::read(context, &subject, told).await?;
     loop {
         let known = record(&status);
         let intent = intent::intent(&subject, chosen, &known, &given, &secret)?;
-        let progress = context.fleet.guest(&intent, &known).await;
+        let mut progress = context.fleet.guest(&intent, &known).await;
+        progress.outcome = choice.explain(&known, progress.outcome);
         let outcome = progress.outcome.clone();
         context
             .tell(object, &report::notable(&progress.events))
@@ -245,87 +262,6 @@ async fn bring(
             return Ok((status, outcome));
         }
     }
-}
-
-/// The instance a machine runs on: where its guest is, else what was asked for, else the least full.
-fn choose<'a>(
-    context: &Context,
-    object: &ProxmoxMachine,
-    machine: &Machine,
-    infrastructure: &ProxmoxCluster,
-    used: &'a [Used],
-    record: &GuestRecord,
-) -> Result<&'a Used, Wait> {
-    let wait = |message: String| Wait::new("WaitingForInstance", message);
-    if let Some(identity) = &record.identity {
-        let at = |used: &&Used| used.place.as_ref() == Ok(&identity.cluster);
-        return used.iter().find(at).ok_or_else(|| {
-            wait(format!(
-                "its guest is on {}, which is no longer listed",
-                identity.cluster
-            ))
-        });
-    }
-    let domain = machine.spec.failure_domain.as_deref();
-    let groups = &infrastructure.spec.node_groups;
-    let group = domain.and_then(|name| groups.iter().find(|group| group.name == name));
-    if let [only] = used
-        && only.instance.is_none()
-    {
-        // Who divides the cluster means what is said; elsewhere there is nothing to divide.
-        if let (Some(name), None, false) = (domain, group, groups.is_empty()) {
-            return Err(wait(format!(
-                "failure domain {name:?} is not in the ProxmoxCluster's nodeGroups"
-            )));
-        }
-        return Ok(only);
-    }
-    let of_domain = domain.map(|name| group.map_or(Some(name), |group| group.instance.as_deref()));
-    let wanted = object.spec.instance.as_deref().or(of_domain.flatten());
-    if let Some(wanted) = wanted {
-        // It is seen in the watch now, or was never chosen here.
-        context
-            .chosen
-            .lock()
-            .remove(&object.uid().unwrap_or_default());
-        let named = |used: &&Used| used.instance.as_deref() == Some(wanted);
-        return used.iter().find(named).ok_or_else(|| {
-            let settings = infrastructure.spec.settings.as_ref();
-            let mut listed = settings.into_iter().flat_map(|settings| &settings.instances);
-            wait(if listed.any(|instance| instance.name == wanted) {
-                format!(
-                    "instance {wanted:?} is listed and not used: set the ProxmoxCluster's settings.mode to MultiInstance"
-                )
-            } else {
-                format!("instance {wanted:?} is not in the ProxmoxCluster's settings.instances")
-            })
-        });
-    }
-    let control_plane = object.labels().contains_key(CONTROL_PLANE_LABEL);
-    let need = Need::of(&object.spec)?;
-    let uid = object.uid().unwrap_or_default();
-    let mut chosen = context.chosen.lock();
-    let name = if let Some(before) = chosen.get(&uid) {
-        before.clone()
-    } else {
-        let candidate = |used: &'a Used| {
-            let name = used.instance.as_deref().unwrap_or_default();
-            let held = super::cluster::held(context, infrastructure, name, control_plane, &chosen);
-            used.candidate(held, &need)
-        };
-        let candidates: Vec<_> = used.iter().map(candidate).collect();
-        spread::choose(&candidates)
-            .ok_or_else(|| wait("no instance answers and takes machines".to_owned()))?
-            .to_owned()
-    };
-    let named = |used: &&Used| used.instance.as_deref() == Some(name.as_str());
-    let found = used.iter().find(named);
-    if found.is_some() {
-        chosen.insert(uid, name);
-    } else {
-        chosen.remove(&uid);
-    }
-    found.ok_or_else(|| wait("the chosen instance is gone".to_owned()))
 }
 
 /// Writes down who the guest is, where Cluster API and people look for it.

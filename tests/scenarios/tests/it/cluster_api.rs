@@ -1,5 +1,6 @@
 //! Machines of Kubernetes clusters. Cluster API and the address manager are played; everything else is real.
 
+mod choice;
 mod contract;
 mod costs;
 mod crashes;
@@ -9,6 +10,7 @@ mod first_boot;
 mod instances;
 mod life;
 
+use api::infrastructure::v1beta1::ProxmoxCluster;
 use scenarios::{Bed, Guest, Player};
 use serde_json::{Value, json};
 
@@ -40,4 +42,13 @@ async fn on(bed: &Bed, number: usize, prefix: &str) -> Vec<String> {
         .map(|guest| guest.name)
         .filter(|name| name.starts_with(prefix))
         .collect()
+}
+
+async fn until_instance_is(bed: &Bed, name: &str, ready: bool) -> ProxmoxCluster {
+    bed.until::<ProxmoxCluster>("prod", &format!("{name} ready: {ready}"), |cluster| {
+        let status = cluster.status.as_ref();
+        let mut instances = status.into_iter().flat_map(|status| &status.instances);
+        instances.any(|i| i.name == name && i.ready == Some(ready))
+    })
+    .await
 }

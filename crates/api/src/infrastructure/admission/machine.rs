@@ -98,7 +98,10 @@ pub(super) fn check_change(
             new.virtual_machine_id.as_ref(),
         );
     }
-    fixed.once_set("instance", old.instance.as_ref(), new.instance.as_ref());
+    // Until a guest is begun there, another instance may be chosen for one that is down.
+    if old.virtual_machine_id.is_some() {
+        fixed.once_set("instance", old.instance.as_ref(), new.instance.as_ref());
+    }
     fixed.always("template", &old.template, &new.template);
     fixed.always(
         "templateSelector",

@@ -384,12 +384,11 @@ fn amounts_and_tags_are_checked() {
 
 #[test]
 fn a_machine_keeps_what_it_was_made_from_and_may_grow() {
-    let old = machine(json!({"instance": "txl"}));
-    admitted(&update(
-        "ProxmoxMachine",
-        old.clone(),
-        machine(json!({"instance": "txl", "memory": 8192})),
-    ));
+    let begun = json!({"instance": "txl", "virtualMachineID": 101});
+    let old = machine(begun.clone());
+    let mut larger = machine(begun);
+    larger["memory"] = json!(8192);
+    admitted(&update("ProxmoxMachine", old.clone(), larger));
     for (field, value) in [
         ("instance", json!("fra")),
         ("template", json!("debian")),
@@ -413,6 +412,11 @@ fn what_the_controller_decides_may_change_until_the_guest_is_made() {
     };
     admitted(&update(kind, machine(json!({})), decided(101)));
     admitted(&update(kind, decided(101), decided(102)));
+    let chosen = |name: &str| machine(json!({"instance": name}));
+    admitted(&update(kind, chosen("txl"), chosen("fra")));
+    let begun = |name: &str| machine(json!({"instance": name, "virtualMachineID": 101}));
+    let moved = update(kind, begun("txl"), begun("fra"));
+    refused(&moved, "spec.instance", "cannot be changed");
     let made = json!({"spec": decided(101), "status": {"initialization": {"provisioned": true}}});
     let changed = ask(kind, Some(&made), &json!({"spec": decided(102)}), false);
     refused(&changed, "spec.virtualMachineID", "cannot be changed");

@@ -4,16 +4,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use api::cluster_api::CONTROL_PLANE_LABEL;
-use api::infrastructure::v1beta1::{
-    Instance, Mode, ProxmoxCluster, ProxmoxMachine, ProxmoxMachineSpec,
-};
-use fleet::facts::Mappings;
+use api::infrastructure::v1beta1::{Instance, Mode, ProxmoxCluster, ProxmoxMachine};
 use fleet::{ClusterFacts, ClusterName, NodeName};
 use kube::ResourceExt as _;
 
-use super::super::machine::memory;
 use super::super::spread::{Candidate, pick_one};
 use super::super::{Stop, Wait, connect, owner};
+use super::need::Need;
 use crate::context::{Context, namespace};
 
 /// A Proxmox VE cluster in use.
@@ -25,79 +22,69 @@ pub(in crate::capi) struct Used {
     pub(in crate::capi) place: Result<ClusterName, Wait>,
     /// What is known about it.
     pub(in crate::capi) facts: ClusterFacts,
-    /// Its share.
-    pub(in crate::capi) weight: u32,
-    /// The nodes that may be used; all when empty.
-    pub(in crate::capi) nodes: Vec<String>,
+    /// How it is listed.
+    pub(super) listed: Option<Instance>,
 }
 
 impl Used {
     /// Whether it can take machines now.
     pub(in crate::capi) fn is_ready(&self) -> bool {
-        self.place.is_ok() && self.facts.reachable
+        self.place.is_ok() && self.facts.reachable && self.facts.quorate != Some(false)
+    }
+
+    /// Whether it is known that it cannot take machines now. Right after a start nothing is known.
+    pub(in crate::capi) fn is_down(&self) -> bool {
+        !self.is_ready() && (self.place.is_err() || self.problem().is_some())
+    }
+
+    /// Why it cannot take machines now, as far as that is known.
+    fn problem(&self) -> Option<&str> {
+        match &self.place {
+            Err(wait) => Some(&wait.message),
+            Ok(_) if self.facts.reachable && self.facts.quorate == Some(false) => {
+                Some("has no quorum")
+            }
+            Ok(_) => self.facts.problem.as_deref(),
+        }
+    }
+
+    /// Whether one of these nodes is up, or nothing is known of nodes yet.
+    pub(super) fn has_one_of(&self, nodes: &[String]) -> bool {
+        let mut known = self.facts.nodes.iter();
+        let listed = |name: &NodeName| nodes.iter().any(|node| node == name.as_str());
+        self.facts.nodes.is_empty() || known.any(|(name, node)| node.online && listed(name))
+    }
+
+    /// Whether a machine with such a need waits here in vain for now.
+    pub(in crate::capi) fn is_out_of_question(&self, need: &Need<'_>) -> bool {
+        self.is_down() || (self.is_ready() && !self.candidate(0, need).fits)
     }
 
     /// This instance as one to choose from, for a machine with such a need, when it holds so many like it.
-    pub(in crate::capi) fn candidate(&self, machines: u32, need: &Need) -> Candidate<'_> {
-        let usable = self.facts.nodes.iter().filter(|(name, node)| {
-            let listed = self.nodes.iter().any(|listed| listed == name.as_str());
-            node.online && (self.nodes.is_empty() || listed) && need.finds_devices(self, name)
-        });
-        let free: Vec<u64> = usable
+    pub(in crate::capi) fn candidate(&self, machines: u32, need: &Need<'_>) -> Candidate<'_> {
+        let allowed: Vec<_> = self
+            .facts
+            .nodes
+            .iter()
+            .filter(|(name, _)| need.allows(self, name))
+            .collect();
+        let free: Vec<u64> = allowed
+            .iter()
+            .filter(|(name, node)| node.online && need.finds_devices(self, name))
             .map(|(_, node)| {
                 let used = node.memory_used.as_bytes();
                 node.memory.as_bytes().saturating_sub(used)
             })
             .collect();
+        let weight = self.listed.as_ref().and_then(|listed| listed.weight);
         Candidate {
             name: self.instance.as_deref().unwrap_or_default(),
-            weight: self.weight,
+            weight: weight.map_or(1, |weight| u32::try_from(weight).unwrap_or(0)),
             machines,
-            ready: self.is_ready(),
-            fits: free.iter().any(|free| *free >= need.memory),
+            ready: self.is_ready() && !allowed.is_empty(),
+            fits: free.iter().any(|free| *free >= need.memory) && need.finds_template(self),
             free_memory: free.iter().sum(),
         }
-    }
-}
-
-/// What a machine must find on one node of an instance to have room there.
-#[derive(Clone, Debug, Default)]
-pub(in crate::capi) struct Need {
-    /// Memory, in bytes.
-    memory: u64,
-    /// Mappings of PCI devices.
-    pci: Vec<String>,
-    /// Mappings of USB devices.
-    usb: Vec<String>,
-}
-
-impl Need {
-    /// What a machine asks for.
-    pub(in crate::capi) fn of(spec: &ProxmoxMachineSpec) -> Result<Self, Wait> {
-        let hardware = spec.hardware.as_ref();
-        let (pci, usb) = hardware.map_or((&[][..], &[][..]), |hardware| {
-            (&hardware.pci_devices, &hardware.usb_devices)
-        });
-        Ok(Self {
-            memory: memory(spec.memory.as_ref())?.map_or(0, |bytes| bytes.0),
-            pci: pci.iter().map(|device| device.mapping.clone()).collect(),
-            usb: usb.iter().map(|device| device.mapping.clone()).collect(),
-        })
-    }
-
-    /// Whether it takes more than room.
-    pub(in crate::capi) fn has_devices(&self) -> bool {
-        !self.pci.is_empty() || !self.usb.is_empty()
-    }
-
-    fn finds_devices(&self, used: &Used, node: &NodeName) -> bool {
-        let has = |known: &Mappings, name: &String| {
-            let there = known.get(name);
-            there.is_some_and(|nodes| nodes.contains_key(node))
-        };
-        let known = &used.facts.devices;
-        self.pci.iter().all(|name| has(&known.pci, name))
-            && self.usb.iter().all(|name| has(&known.usb, name))
     }
 }
 
@@ -199,10 +186,7 @@ async fn one(
         instance: instance.map(|instance| instance.name.clone()),
         place,
         facts,
-        weight: instance
-            .and_then(|instance| instance.weight)
-            .map_or(1, |weight| u32::try_from(weight).unwrap_or(0)),
-        nodes: instance.map_or_else(Vec::new, |instance| instance.nodes.clone()),
+        listed: instance.cloned(),
     })
 }
 
@@ -218,10 +202,11 @@ pub(in crate::capi) fn held(
     let place = namespace(object);
     let all = context.stores.proxmox_machines.state();
     let held = all.iter().filter(|machine| {
-        let on = machine.spec.instance.as_deref().or_else(|| {
-            let uid = machine.metadata.uid.as_ref()?;
-            chosen.get(uid).map(String::as_str)
-        });
+        let uid = machine.metadata.uid.as_ref();
+        let newest = uid.and_then(|uid| chosen.get(uid));
+        let on = newest
+            .or(machine.spec.instance.as_ref())
+            .map(String::as_str);
         on == Some(instance)
             && machine.metadata.deletion_timestamp.is_none()
             && machine.labels().contains_key(CONTROL_PLANE_LABEL) == control_plane
@@ -238,14 +223,7 @@ pub(super) fn none_answers(used: &[Used]) -> Option<String> {
     }
     let problems = used.iter().map(|used| {
         let name = used.instance.as_deref().unwrap_or("Proxmox VE");
-        let problem = match &used.place {
-            Err(wait) => &wait.message,
-            Ok(_) => used
-                .facts
-                .problem
-                .as_deref()
-                .unwrap_or("has not answered yet"),
-        };
+        let problem = used.problem().unwrap_or("has not answered yet");
         format!("{name}: {problem}")
     });
     Some(problems.collect::<Vec<_>>().join("; "))

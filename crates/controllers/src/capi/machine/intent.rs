@@ -295,14 +295,9 @@ fn control_plane_tag(subject: &Subject<'_>) -> String {
 fn placement(subject: &Subject<'_>) -> Result<Placement, Wait> {
     let spec = &subject.object.spec;
     let cluster = &subject.infrastructure.spec;
-    let domain = subject.machine.spec.failure_domain.as_deref();
-    let group = cluster
-        .node_groups
-        .iter()
-        .find(|group| Some(group.name.as_str()) == domain);
     let nodes: Vec<String> = match (
         &spec.node_name,
-        group,
+        subject.group(),
         &spec.allowed_nodes,
         subject.instance,
     ) {

@@ -8,7 +8,7 @@ use api::infrastructure::v1beta1::{Device, Vrf};
 use fleet::GuestRecord;
 use fleet::intent::Payload;
 use fleet::record::Identity;
-use kube::api::PostParams;
+use kube::api::{DeleteParams, PostParams, Preconditions};
 use kube::runtime::reflector::ObjectRef;
 use kube::{Api, ResourceExt as _};
 use tokio::time::Instant;
@@ -102,9 +102,13 @@ fn pools<'a>(subject: &'a Subject<'_>) -> Pools<'a> {
 }
 
 /// The addresses the machine was given; waits until all are there.
+///
+/// Before its guest is begun (`unbegun`) a machine may turn to another instance, whose addresses come from another pool: what it
+/// claimed before is given back.
 pub(super) async fn addresses(
     context: &Context,
     subject: &Subject<'_>,
+    unbegun: bool,
 ) -> Result<Vec<Given>, Stop> {
     let object = subject.object;
     let place = namespace(object);
@@ -133,7 +137,14 @@ pub(super) async fn addresses(
             let conflict = |error: address::Conflict| {
                 Wait::new("WaitingForStaticIPAllocation", error.to_string())
             };
-            address::check(&need, &claim, object).map_err(conflict)?;
+            match address::check(&need, &claim, object) {
+                Err(address::Conflict::Pool { .. }) if unbegun => {
+                    give_back(&claims, &claim).await?;
+                    waiting.push(need.claim);
+                    continue;
+                }
+                checked => checked.map_err(conflict)?,
+            }
             let name = claim
                 .status
                 .as_ref()
@@ -215,6 +226,22 @@ async fn ask(claims: &Api<IPAddressClaim>, claim: &IPAddressClaim) -> Result<boo
         )
         .into()),
         Err(error) => Err(error.into()),
+    }
+}
+
+/// Gives back what was claimed. That the claim is gone is seen in the watch, and then there is room for another of its name.
+async fn give_back(claims: &Api<IPAddressClaim>, claim: &IPAddressClaim) -> Result<(), Stop> {
+    if claim.metadata.deletion_timestamp.is_some() {
+        return Ok(());
+    }
+    let this_one = Preconditions {
+        uid: claim.uid(),
+        ..Preconditions::default()
+    };
+    let params = DeleteParams::default().preconditions(this_one);
+    match claims.delete(&claim.name_any(), &params).await {
+        Err(kube::Error::Api(status)) if [404, 409].contains(&status.code) => Ok(()),
+        other => other.map(drop).map_err(Stop::from),
     }
 }
 

@@ -105,12 +105,7 @@ pub(super) fn status(
         ready: Some(provisioned),
         conditions: now.done(),
         addresses: addresses(subject.object, given, &facts),
-        failure_domain: subject
-            .machine
-            .spec
-            .failure_domain
-            .clone()
-            .or_else(|| subject.instance.map(|instance| instance.name.clone())),
+        failure_domain: subject.failure_domain(),
         proxmox_node: node(&record, &facts).map(ToString::to_string),
         vm_status: Some(if provisioned { "ready" } else { "pending" }.to_owned()),
         bootstrap_data_provided: Some(
