@@ -1,6 +1,5 @@
 //! What is known about a cluster, as status.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use api::cluster_api::CONTROL_PLANE_LABEL;
@@ -138,36 +137,38 @@ fn is_control_plane(machine: &ProxmoxMachine) -> bool {
     machine.labels().contains_key(CONTROL_PLANE_LABEL)
 }
 
-/// Every instance and every group of nodes is a place whose machines may fail together.
+/// Every instance and every group of nodes is a place whose machines may fail together. Where none can be made now, none of the
+/// control plane is to be sent: it would wait there, while another place could take it.
 fn failure_domains(object: &ProxmoxCluster, used: &[Used]) -> Vec<FailureDomain> {
-    let domain = |name: &str, kind: &str, attributes: BTreeMap<String, String>| FailureDomain {
+    let domain = |name: &str, open: bool, attributes: &[(&str, &str)]| FailureDomain {
         name: name.to_owned(),
-        control_plane: Some(true),
+        control_plane: Some(open),
         attributes: attributes
-            .into_iter()
-            .chain([("type".to_owned(), kind.to_owned())])
+            .iter()
+            .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
             .collect(),
     };
     let groups = &object.spec.node_groups;
     let instances = used
         .iter()
-        .filter_map(|used| used.instance.as_deref())
+        .filter_map(|used| Some((used.instance.as_deref()?, used)))
         // An instance divided into groups is as many domains as it has groups.
-        .filter(|name| {
+        .filter(|(name, _)| {
             !groups
                 .iter()
                 .any(|group| group.instance.as_deref() == Some(name))
         })
-        .map(|name| domain(name, "instance", BTreeMap::new()));
-    let groups = groups.iter().map(|group| {
-        let mut attributes = BTreeMap::from([("nodes".to_owned(), group.nodes.join(","))]);
-        attributes.extend(
-            group
-                .instance
-                .clone()
-                .map(|name| ("instance".to_owned(), name)),
-        );
-        domain(&group.name, "nodeGroup", attributes)
+        .map(|(name, used)| domain(name, !used.is_down(), &[("type", "instance")]));
+    let groups = groups.iter().filter_map(|group| {
+        let of = |used: &&Used| group.instance.is_none() || used.instance == group.instance;
+        let mut of = used.iter().filter(of).peekable();
+        // One of an instance that the mode does not use is nowhere.
+        of.peek()?;
+        let open = of.any(|used| !used.is_down() && used.has_one_of(&group.nodes));
+        let nodes = group.nodes.join(",");
+        let mut attributes = vec![("nodes", nodes.as_str()), ("type", "nodeGroup")];
+        attributes.extend(group.instance.as_deref().map(|name| ("instance", name)));
+        Some(domain(&group.name, open, &attributes))
     });
     instances.chain(groups).collect()
 }

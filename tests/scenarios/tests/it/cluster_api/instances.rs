@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use api::cluster_api::IPAddressClaim;
-use api::infrastructure::v1beta1::{ProxmoxCluster, ProxmoxMachine};
+use api::infrastructure::v1beta1::{FailureDomain, ProxmoxCluster, ProxmoxMachine};
 use api::vm::condition;
 use controllers::GlobalCredentials;
 use k8s_openapi::api::core::v1::Secret;
@@ -13,16 +13,7 @@ use pve_sim::{Action, Fault};
 use scenarios::{Bed, Wish};
 use serde_json::json;
 
-use super::{bed, named, on, two};
-
-async fn until_instance_is(bed: &Bed, name: &str, ready: bool) -> ProxmoxCluster {
-    bed.until::<ProxmoxCluster>("prod", &format!("{name} ready: {ready}"), |cluster| {
-        let status = cluster.status.as_ref();
-        let mut instances = status.into_iter().flat_map(|status| &status.instances);
-        instances.any(|i| i.name == name && i.ready == Some(ready))
-    })
-    .await
-}
+use super::{bed, named, on, two, until_instance_is};
 
 #[tokio::test(start_paused = true)]
 async fn machines_made_all_at_once_spread_evenly() {
@@ -105,6 +96,13 @@ async fn an_instance_that_is_down_keeps_its_machines_and_gets_no_new_ones() {
     let cluster = until_instance_is(&bed, "fra", false).await;
     let status = cluster.status.unwrap();
     assert_eq!(status.initialization.unwrap().provisioned, Some(true));
+    // Whoever divides a control plane among failure domains must not send one of it there either.
+    let open = |domains: &[FailureDomain], name: &str| {
+        let domain = domains.iter().find(|domain| domain.name == name);
+        domain.unwrap().control_plane
+    };
+    assert_eq!(open(&status.failure_domains, "fra"), Some(false));
+    assert_eq!(open(&status.failure_domains, "txl"), Some(true));
     for number in 0..4 {
         bed.make_machine(Wish::new(&format!("w-{number}"))).await;
     }
@@ -113,7 +111,9 @@ async fn an_instance_that_is_down_keeps_its_machines_and_gets_no_new_ones() {
     }
     assert_eq!(on(&bed, 0, "w-").await.len(), 4);
     bed.cluster(1).control().remove(fault);
-    until_instance_is(&bed, "fra", true).await;
+    let cluster = until_instance_is(&bed, "fra", true).await;
+    let domains = cluster.status.unwrap().failure_domains;
+    assert_eq!(open(&domains, "fra"), Some(true));
     assert_eq!(bed.guests_of(1).await, before, "left alone");
     for name in held {
         let machine: ProxmoxMachine = bed.get(&name).await;
