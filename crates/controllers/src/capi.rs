@@ -10,6 +10,7 @@
 mod address;
 pub(crate) mod cluster;
 mod connect;
+mod credentials;
 mod ignition;
 pub(crate) mod machine;
 mod netplan;

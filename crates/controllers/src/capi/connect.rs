@@ -5,7 +5,6 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -14,10 +13,10 @@ use api::vm::NamespacedRef;
 use fleet::ClusterName;
 use k8s_openapi::ByteString;
 use kube::ResourceExt as _;
-use pve::Credentials;
 use pve::tls::Trust;
 use tokio::time::Instant;
 
+use super::credentials::{Server, connection};
 use super::{Stop, Wait};
 use crate::Connection;
 use crate::context::{Context, namespace};
@@ -150,7 +149,17 @@ pub(super) async fn connect(
         Some(reference) => secret(context, cluster, reference).await?,
         None => global(context)?,
     };
-    let (connection, credentials) = connection(cluster, &entries)?;
+    // Who writes a ProxmoxCluster may say where to take keys to only if the keys are of the same namespace: others would learn them.
+    let own = namespace(cluster);
+    let keys_are_own = reference.is_some_and(|it| it.namespace.as_ref().is_none_or(|n| *n == own));
+    // An instance with credentials of its own is elsewhere.
+    let elsewhere = instance.is_some_and(|instance| instance.credentials_ref.is_some());
+    let server = Server {
+        name: cluster.spec.server.as_deref(),
+        may_be_added: keys_are_own,
+        must_agree: !elsewhere,
+    };
+    let (connection, credentials) = connection(&server, &entries)?;
     let user = entries.get("token").cloned().unwrap_or_default();
     let name = place_name(&connection, &user)?;
     let place = Place {
@@ -231,82 +240,6 @@ fn global(context: &Context) -> Result<BTreeMap<String, String>, Wait> {
     Ok(entries)
 }
 
-/// What the entries of a Secret mean, and a mark by which a change of credentials is seen.
-fn connection(
-    cluster: &ProxmoxCluster,
-    entries: &BTreeMap<String, String>,
-) -> Result<(Connection, u64), Wait> {
-    let entry = |key: &str| {
-        entries
-            .get(key)
-            .map(String::as_str)
-            .filter(|text| !text.is_empty())
-    };
-    let missing = |key: &str| {
-        Wait::new(
-            "CredentialsInvalid",
-            format!("the credentials Secret has no {key:?}; add it"),
-        )
-    };
-    let url = entry("url")
-        .map(str::to_owned)
-        .or_else(|| cluster.spec.server.as_deref().map(address))
-        .ok_or_else(|| missing("url"))?;
-    let token = entry("token").ok_or_else(|| missing("token"))?;
-    let secret = entry("secret").ok_or_else(|| missing("secret"))?;
-    let invalid = |what: &str, error: &dyn fmt::Display| {
-        Wait::new(
-            "CredentialsInvalid",
-            format!("{what} in the credentials Secret: {error}"),
-        )
-    };
-    let credentials =
-        Credentials::token(token, secret).map_err(|error| invalid("token", &error))?;
-    let trust = if entry("insecure").is_some_and(is_true) {
-        Trust::Insecure
-    } else if let Some(print) = entry("fingerprint") {
-        let print = print
-            .parse()
-            .map_err(|error: pve::Error| invalid("fingerprint", &error))?;
-        Trust::Fingerprints(vec![print])
-    } else if let Some(authority) = entry("root_ca") {
-        Trust::Authority(authority.to_owned())
-    } else {
-        Trust::System
-    };
-    let mut mark = DefaultHasher::new();
-    (token, secret).hash(&mut mark);
-    let endpoints = url
-        .split(',')
-        .map(|url| url.trim().trim_end_matches('/').to_owned());
-    Ok((
-        Connection {
-            endpoints: endpoints.collect(),
-            trust,
-            credentials,
-        },
-        mark.finish(),
-    ))
-}
-
-/// A bare host name is Proxmox VE's usual port over HTTPS.
-fn address(server: &str) -> String {
-    if server.contains("://") {
-        server.to_owned()
-    } else if server.contains(':') {
-        format!("https://{server}")
-    } else {
-        format!("https://{server}:8006")
-    }
-}
-
-fn is_true(text: &str) -> bool {
-    matches!(
-        text.to_lowercase().as_str(),
-        "1" | "on" | "true" | "yes" | "y"
-    )
-}
-
 fn place_name(connection: &Connection, user: &str) -> Result<ClusterName, Wait> {
     let first = connection.endpoints.first().map_or("", String::as_str);
     let host = first.split_once("://").map_or(first, |(_, host)| host);
@@ -322,58 +255,19 @@ fn place_name(connection: &Connection, user: &str) -> Result<ClusterName, Wait> 
 
 #[cfg(test)]
 mod tests {
-    use api::infrastructure::v1beta1::ProxmoxClusterSpec;
-
     use super::*;
-
-    fn entries(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
-        pairs
-            .iter()
-            .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
-            .collect()
-    }
-
-    const WHOLE: [(&str, &str); 3] = [
-        ("url", "https://pve.example:8006/"),
-        ("token", "capi@pve!key"),
-        ("secret", "00000000-0000-0000-0000-000000000000"),
-    ];
-
-    #[test]
-    fn certificates_are_verified_unless_the_secret_says_otherwise() {
-        let cluster = ProxmoxCluster::new("c", ProxmoxClusterSpec::default());
-        let (made, _) = connection(&cluster, &entries(&WHOLE)).unwrap();
-        assert_eq!(made.trust, Trust::System);
-        assert_eq!(made.endpoints, ["https://pve.example:8006"]);
-        let mut loose = entries(&WHOLE);
-        loose.insert("insecure".into(), "yes".into());
-        assert_eq!(
-            connection(&cluster, &loose).unwrap().0.trust,
-            Trust::Insecure
-        );
-    }
-
-    #[test]
-    fn the_server_field_stands_in_for_a_missing_url() {
-        let mut cluster = ProxmoxCluster::new("c", ProxmoxClusterSpec::default());
-        cluster.spec.server = Some("proxmox.example.com".into());
-        let (made, _) = connection(&cluster, &entries(&WHOLE[1..])).unwrap();
-        assert_eq!(made.endpoints, ["https://proxmox.example.com:8006"]);
-    }
-
-    #[test]
-    fn what_is_missing_is_named() {
-        let cluster = ProxmoxCluster::new("c", ProxmoxClusterSpec::default());
-        let Err(wait) = connection(&cluster, &entries(&WHOLE[..2])) else {
-            panic!("accepted")
-        };
-        assert!(wait.message.contains("secret"), "{}", wait.message);
-    }
 
     #[test]
     fn one_place_and_user_are_one_connection() {
-        let cluster = ProxmoxCluster::new("c", ProxmoxClusterSpec::default());
-        let (made, _) = connection(&cluster, &entries(&WHOLE)).unwrap();
+        let entries = [
+            ("url", "https://pve.example:8006/"),
+            ("token", "capi@pve!key"),
+            ("secret", "00000000-0000-0000-0000-000000000000"),
+        ];
+        let entries = entries
+            .map(|(key, value)| (key.to_owned(), value.to_owned()))
+            .into();
+        let (made, _) = connection(&Server::default(), &entries).unwrap();
         let name = place_name(&made, "capi@pve!key").unwrap();
         assert_eq!(name.as_str(), "pve/pve.example:8006/capi@pve+key");
     }
