@@ -155,6 +155,8 @@ fn endpoint(spec: &ProxmoxClusterSpec, at: &Path, pools: &[Pool], out: &mut Find
         return;
     }
     match host.parse::<IpAddr>() {
+        // One that was claimed from a pool is given to nobody else.
+        Ok(_) if spec.control_plane_endpoint_pool.is_some() => {}
         Ok(address) => {
             if let Some(pool) = pools
                 .iter()

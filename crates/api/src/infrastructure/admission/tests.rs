@@ -112,6 +112,12 @@ fn an_endpoint_among_the_machines_addresses_is_refused_wherever_these_are_descri
             "10.0.0.10 lies in spec.",
         );
     }
+    // Unless it was claimed there, so that nobody else is given it.
+    let claimed = json!({
+        "ipv4Config": within,
+        "controlPlaneEndpointPool": {"kind": "InClusterIPPool", "name": "prod-v4-icip"},
+    });
+    admitted(&create("ProxmoxCluster", cluster(claimed)));
 }
 
 #[test]
