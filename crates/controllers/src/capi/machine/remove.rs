@@ -6,9 +6,10 @@ use api::cluster_api::Cluster;
 use api::infrastructure::v1beta1::{ProxmoxMachine, ProxmoxMachineStatus};
 use api::vm::FleetRecord;
 use fleet::intent::Source;
-use fleet::{ClusterName, GuestIntent, GuestProgress, Vmid};
+use fleet::{ClusterName, GuestIntent, GuestProgress, Vmid, Waiting};
 use kube::ResourceExt as _;
 
+use super::super::cluster::Used;
 use super::super::owner;
 use super::{record, report};
 use crate::conditions::Conditions;
@@ -48,8 +49,10 @@ pub(super) async fn remove(
         context.release(object).await?;
         return Ok(Action::await_change());
     };
+    let elsewhere = |used: &Used| used.place.as_ref().is_ok_and(|it| *it != intent.cluster);
+    let unlisted = used.is_some_and(|used| used.iter().all(elsewhere));
     removal::remove(context, object, &intent, status, |before, progress| {
-        leaving(context, object, before, progress)
+        leaving(context, object, before, progress, unlisted)
     })
     .await
 }
@@ -59,13 +62,18 @@ fn leaving(
     object: &ProxmoxMachine,
     before: ProxmoxMachineStatus,
     progress: &GuestProgress,
+    unlisted: bool,
 ) -> ProxmoxMachineStatus {
     let mut now = Conditions::new(
         &before.conditions,
         context.clock.time(),
         object.metadata.generation,
     );
-    let (_, reason, message) = report::words(&progress.outcome);
+    let (_, reason, mut message) = report::words(&progress.outcome);
+    let unconnected = Waiting::Cluster.as_str() == reason;
+    if unlisted && unconnected {
+        message += "; list it in the ProxmoxCluster again to have the guest removed";
+    }
     now.keep("VirtualMachineProvisioned");
     now.set("Ready", false, reason, &message);
     now.set("Paused", false, "NotPaused", "");

@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use api::cluster_api::IPAddressClaim;
-use api::infrastructure::v1beta1::ProxmoxMachine;
+use api::infrastructure::v1beta1::{ProxmoxCluster, ProxmoxMachine};
 use api::vm::condition;
+use kube::api::DeleteParams;
 use pve_sim::{Action, Fault};
 use scenarios::{Bed, Wish};
 use serde_json::{Value, json};
@@ -171,4 +172,33 @@ async fn an_instance_where_none_is_listed_is_refused_with_the_way_out() {
         .until_reason::<ProxmoxMachine>("a", "Ready", "WaitingForInstance")
         .await;
     assert!(message(&machine).contains("settings.instances"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_machine_of_an_instance_that_was_left_out_can_be_removed_once_it_is_listed_again() {
+    let (mut bed, _player) = bed(2).await;
+    let settings = two("MultiInstance");
+    bed.make_cluster(&settings).await;
+    bed.make_machine(Wish::new("a").with(&json!({"instance": "fra"})))
+        .await;
+    bed.until_provisioned("a").await;
+    let mut fewer = settings.clone();
+    fewer["settings"]["instances"].as_array_mut().unwrap().pop();
+    bed.change::<ProxmoxCluster>("prod", fewer).await;
+    bed.until_reason::<ProxmoxMachine>("a", "Ready", "WaitingForInstance")
+        .await;
+    // Who starts now has never heard of it.
+    bed.crash_operator().await;
+    bed.start_operator();
+    let machines = bed.api::<ProxmoxMachine>();
+    let asked = machines.delete("a", &DeleteParams::default()).await;
+    assert!(asked.unwrap().is_left());
+    bed.until::<ProxmoxMachine>("a", "saying what to do", |machine| {
+        message(machine).contains("list it in the ProxmoxCluster again")
+    })
+    .await;
+    assert_eq!(on(&bed, 1, "a").await.len(), 1);
+    bed.change::<ProxmoxCluster>("prod", settings).await;
+    bed.until_gone::<ProxmoxMachine>("a").await;
+    assert!(on(&bed, 1, "a").await.is_empty());
 }
