@@ -24,6 +24,7 @@ use crate::{
         ready::Boots,
         source::{default_cpus, default_memory},
     },
+    intent::Placement,
     place::Hold,
     record::{InFlight, StepKind},
     tasks::{Standing, Tasks},
@@ -167,6 +168,19 @@ pub(crate) struct GuestMemory {
     pub(crate) nics: Vec<NicFacts>,
 }
 
+impl State {
+    /// Ties a VMID to its owner, so that changes of the guest wake it.
+    pub(crate) fn track(&mut self, owner: &Owner, vmid: Vmid) {
+        let memory = self.guests.entry(owner.clone()).or_default();
+        let old = memory.vmid.replace(vmid).filter(|old| *old != vmid);
+        if let Some(old) = old {
+            self.owners.remove(&old);
+            self.holds.remove(&old);
+        }
+        self.owners.insert(vmid, owner.clone());
+    }
+}
+
 impl Cluster {
     pub(crate) fn new(client: pve::Client, options: Options, wakes: Wakes) -> Arc<Self> {
         Arc::new(Self {
@@ -234,16 +248,37 @@ impl Cluster {
 
     /// Ties a VMID to its owner, so that changes of the guest wake it.
     pub(crate) fn track(&self, owner: &Owner, vmid: Vmid) {
-        let mut state = self.state();
-        let memory = state.guests.entry(owner.clone()).or_default();
-        if memory.vmid != Some(vmid) {
-            let old = memory.vmid.replace(vmid);
-            if let Some(old) = old {
-                state.owners.remove(&old);
-                state.holds.remove(&old);
+        self.state().track(owner, vmid);
+    }
+
+    /// What placement has to heed: the caller's wishes, and the nodes that are preferred for all guests.
+    pub(crate) fn wishes(&self, own: &Placement) -> Placement {
+        let mut wishes = own.clone();
+        if wishes.nodes.is_empty() {
+            wishes.nodes.clone_from(&self.options.nodes);
+        }
+        wishes
+    }
+
+    /// Reads how many sockets the nodes have. One that cannot be read is left out; it is an error if that is all of them.
+    pub(crate) async fn learn_sockets(&self, view: &View) -> pve::Result<()> {
+        let mut problem = None;
+        for (name, _) in view.nodes.iter().filter(|(_, row)| row.online) {
+            if self.state().sockets.contains_key(name) {
+                continue;
+            }
+            match self.client.node(name).status().await {
+                Ok(status) => {
+                    let sockets = status.cpuinfo.sockets.unwrap_or(1);
+                    self.state().sockets.insert(name.clone(), sockets);
+                }
+                Err(error) => problem = Some(error),
             }
         }
-        state.owners.insert(vmid, owner.clone());
+        match problem {
+            Some(error) if self.state().sockets.is_empty() => Err(error),
+            _ => Ok(()),
+        }
     }
 
     /// Forgets everything about an owner.

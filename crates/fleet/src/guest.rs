@@ -3,6 +3,7 @@
 //! A pass takes what the caller remembers, settles the tasks that have ended meanwhile, compares and
 //! does the next steps until one of them must be waited for. It holds nothing when it returns.
 
+mod adopt;
 mod beside;
 mod choose;
 mod configure;
@@ -119,6 +120,7 @@ impl<'a> Pass<'a> {
         if let Some(identity) = &self.record.identity {
             self.cluster.track(&self.intent.owner, identity.vmid);
             self.memory(|memory| memory.devices = self.intent.hardware.whole_pci());
+            self.hold_again(&view, identity);
         }
         self.settle_tasks()?;
         self.sweep(&view, false).await?;

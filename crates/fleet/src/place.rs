@@ -5,15 +5,18 @@
 //! source can be copied most directly wins, then the one that keeps the cluster most even.
 //!
 //! What is in flight counts: a guest that was placed a moment ago is not yet in PVE's view, so its
-//! share is held as a [`Hold`] until it is.
+//! share is held as a [`Hold`] until it is. A guest that moves has a share of the node it leaves and of the
+//! one it goes to.
 
-use std::{cmp::Ordering, collections::BTreeMap};
+use std::{cmp::Ordering, collections::BTreeMap, time::Duration};
+
+use tokio::time::Instant;
 
 use crate::{
     NodeName, Size, StorageId, Vmid,
     facts::PowerFact,
     intent::Placement,
-    view::{NodeRow, View},
+    view::{GuestRow, NodeRow, View},
 };
 
 /// What a guest needs of a node.
@@ -25,6 +28,8 @@ pub(crate) struct Ask {
     pub(crate) memory: Size,
     /// Room on storages, for disks that are allocated in full at once.
     pub(crate) space: BTreeMap<StorageId, Size>,
+    /// The largest disk on each storage, whether or not it is allocated at once.
+    pub(crate) largest: BTreeMap<StorageId, Size>,
     /// Where the source can be copied from; empty if there is no guest to copy.
     pub(crate) sources: Vec<Site>,
     /// Bridges and VNets its interfaces are on.
@@ -33,6 +38,25 @@ pub(crate) struct Ask {
     pub(crate) devices: Vec<Device>,
     /// The guest itself, when it is to be moved: it does not stand in its own way.
     pub(crate) ignore: Option<Vmid>,
+}
+
+impl Ask {
+    /// Counts a disk: room for all of it, if it is allocated at once.
+    pub(crate) fn disk(&mut self, view: &View, storage: &StorageId, size: Size, thick: bool) {
+        let thick_only = view
+            .storages
+            .iter()
+            .any(|((id, _), row)| id == storage && matches!(row.kind.as_str(), "lvm" | "iscsi"));
+        let need = if thick || thick_only {
+            size
+        } else {
+            Size::ZERO
+        };
+        let space = self.space.entry(storage.clone()).or_default();
+        *space = *space + need;
+        let largest = self.largest.entry(storage.clone()).or_default();
+        *largest = size.max(*largest);
+    }
 }
 
 /// Devices under one name of the cluster that a guest is given.
@@ -74,6 +98,38 @@ pub(crate) struct Hold {
     pub(crate) memory: Size,
     pub(crate) space: BTreeMap<StorageId, Size>,
     pub(crate) tags: Vec<String>,
+    /// For a guest that moves: where it still is, and when its move was last asked for.
+    pub(crate) moving: Option<Moving>,
+}
+
+/// A guest on its way to another node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Moving {
+    pub(crate) from: NodeName,
+    pub(crate) asked: Instant,
+}
+
+/// How long a move that nobody asks for any more keeps its place.
+const FORGOTTEN: Duration = Duration::from_mins(3);
+
+impl Hold {
+    /// Whether a look at everything shows what is held, or nobody wants it any more.
+    pub(crate) fn is_over(&self, row: Option<&GuestRow>, now: Instant) -> bool {
+        match &self.moving {
+            Some(Moving { from, asked }) => {
+                row.is_some_and(|row| row.node != *from) || now - *asked > FORGOTTEN
+            }
+            None => {
+                row.is_some_and(|row| row.memory > Size::ZERO && row.power == PowerFact::Running)
+            }
+        }
+    }
+
+    /// Whether the guest counts where it is seen: not if its share is held instead. One that moves has a share of both nodes.
+    fn replaces(&self, row: &GuestRow) -> bool {
+        let moving = self.moving.as_ref();
+        moving.is_none_or(|moving| moving.from != row.node)
+    }
 }
 
 /// How the source reaches the chosen node.
@@ -164,7 +220,8 @@ pub(crate) fn place(
 fn load(view: &View, holds: &BTreeMap<Vmid, Hold>, node: &NodeName, ignore: Option<Vmid>) -> Load {
     let mut load = Load::default();
     for (vmid, row) in &view.guests {
-        if &row.node != node || row.template || Some(*vmid) == ignore || holds.contains_key(vmid) {
+        let held = || holds.get(vmid).is_some_and(|hold| hold.replaces(row));
+        if &row.node != node || row.template || Some(*vmid) == ignore || held() {
             continue;
         }
         load.guests += 1;
@@ -219,23 +276,7 @@ fn check(
     if wishes.fit_numa {
         numa(sockets.get(name).copied(), ask, node)?;
     }
-    for (storage, need) in &ask.space {
-        let row = view
-            .storage(storage, name)
-            .filter(|row| row.available)
-            .ok_or_else(|| format!("has no storage '{storage}'"))?;
-        let held: Size = holds
-            .values()
-            .filter(|hold| row.shared || hold.node.as_ref() == Some(name))
-            .filter_map(|hold| hold.space.get(storage).copied())
-            .sum();
-        let free = row.space.free() - held;
-        if free < *need {
-            return Err(format!(
-                "storage '{storage}' has {free} free, {need} needed"
-            ));
-        }
-    }
+    storages(view, holds, ask, name)?;
     if let Some(there) = view.bridges.get(name)
         && let Some(missing) = ask.bridges.iter().find(|bridge| !there.contains(bridge))
     {
@@ -248,6 +289,39 @@ fn check(
     }
     let (source, reach) = reach(ask, name, view)?;
     Ok((soft, source, reach))
+}
+
+fn storages(
+    view: &View,
+    holds: &BTreeMap<Vmid, Hold>,
+    ask: &Ask,
+    name: &NodeName,
+) -> Result<(), String> {
+    for (storage, need) in &ask.space {
+        let row = view
+            .storage(storage, name)
+            .filter(|row| row.available)
+            .ok_or_else(|| format!("has no storage '{storage}'"))?;
+        let others = holds.iter().filter(|(vmid, _)| Some(**vmid) != ask.ignore);
+        let held: Size = others
+            .filter(|(_, hold)| row.shared || hold.node.as_ref() == Some(name))
+            .filter_map(|(_, hold)| hold.space.get(storage).copied())
+            .sum();
+        let free = row.space.free() - held;
+        if free < *need {
+            return Err(format!(
+                "storage '{storage}' has {free} free, {need} needed"
+            ));
+        }
+        // What is thin may be promised many times over, but a disk that could never be filled is a mistake.
+        let (all, largest) = (row.space.total, ask.largest.get(storage).copied());
+        if let Some(disk) = largest.filter(|disk| all > Size::ZERO && *disk > all) {
+            return Err(format!(
+                "storage '{storage}' has {all} in all, too little for a disk of {disk}"
+            ));
+        }
+    }
+    Ok(())
 }
 
 fn devices(device: &Device, name: &NodeName) -> Result<(), String> {

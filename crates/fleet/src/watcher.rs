@@ -206,10 +206,10 @@ fn seen(cluster: &Cluster, view: View) {
         wake.extend(std::mem::take(&mut state.stranded));
     }
     // What the view shows need not be held any more.
-    let shown = |row: &GuestRow| row.memory > Size::ZERO && row.power == PowerFact::Running;
+    let now = Instant::now();
     state
         .holds
-        .retain(|vmid, _| !view.guests.get(vmid).is_some_and(shown));
+        .retain(|vmid, hold| !hold.is_over(view.guests.get(vmid), now));
     let fresh = view.facts();
     let old = std::mem::take(&mut state.facts);
     state.facts = crate::ClusterFacts {

@@ -3,15 +3,18 @@
 use std::time::Duration;
 
 use pve::{
-    GuestKind,
+    GuestConfig, GuestKind,
     api::guest::migrate::{MigrateLxc, MigrateQemu},
 };
+use tokio::time::Instant;
 
 use super::{Act, Flow, failed};
 use crate::{
-    Event, Failure, Outcome, PowerFact, Upid, Waiting,
+    Event, Failure, NodeName, Outcome, PowerFact, Size, StorageId, Upid, Waiting,
+    guest::source::volumes,
     intent::MigrationIntent,
-    place::{self, Ask},
+    place::{self, Ask, Hold, Moving},
+    prop::Prop,
     record::StepKind,
     view::{GuestRow, View},
 };
@@ -36,6 +39,10 @@ impl Act<'_> {
             return Ok(Outcome::Settled);
         }
         let view = self.view()?;
+        // Whoever starts anew holds again what was promised.
+        if let Some(row) = view.guests.get(&self.guest) {
+            self.hold(row);
+        }
         match self.settle()? {
             Some((_, upid, Ok(_))) => {
                 let target = self.record.target.clone();
@@ -55,7 +62,7 @@ impl Act<'_> {
             return Err(failed(Failure::Lost, text));
         };
         let Some(target) = self.record.target.clone() else {
-            return self.choose_target(intent, &view, &row);
+            return self.choose_target(intent, &view, &row).await;
         };
         if row.node == target {
             return Ok(self.arrived());
@@ -72,8 +79,7 @@ impl Act<'_> {
             return Err(self.wait(Waiting::NodeDown, text, Duration::from_secs(30)));
         }
         if self.checked(&row).await?.is_none() {
-            let text = format!("guest {} is not the one that was meant", intent.guest);
-            return Err(failed(Failure::Foreign, text));
+            return Err(not_meant(intent));
         }
         self.free(&row)?;
         self.enter(&row.node)?;
@@ -113,6 +119,7 @@ impl Act<'_> {
             "the guest cannot be moved: {obstacles}; put it right and ask for another move"
         );
         self.events.push(Event::warning("CannotMove", text.clone()));
+        self.let_go();
         failed(Failure::Unsupported, text)
     }
 
@@ -129,7 +136,7 @@ impl Act<'_> {
         Outcome::Settled
     }
 
-    fn choose_target(
+    async fn choose_target(
         &mut self,
         intent: &MigrationIntent,
         view: &View,
@@ -143,42 +150,132 @@ impl Act<'_> {
                     format!("target: the cluster has no node '{target}'"),
                 ));
             }
-            None => {
-                let mut wishes = intent.placement.clone();
-                wishes.avoid.push(row.node.clone());
-                if wishes.nodes.is_empty() {
-                    wishes.nodes.clone_from(&self.cluster.options.nodes);
-                }
-                let ask = Ask {
-                    cpus: row.processors(),
-                    memory: row.memory,
-                    bridges: intent.bridges.clone(),
-                    ignore: Some(intent.guest),
-                    ..Ask::default()
-                };
-                let placed = {
-                    let state = self.cluster.state();
-                    place::place(view, &state.holds, &state.sockets, &wishes, &ask)
-                };
-                match placed {
-                    Ok(choice) => choice.node,
-                    Err(none) => {
-                        return Err(self.wait(
-                            Waiting::Capacity,
-                            none.to_string(),
-                            Duration::from_secs(15),
-                        ));
-                    }
-                }
-            }
+            None => self.find_target(intent, view, row).await?,
         };
         self.event(
             "Placed",
             format!("guest {} goes from {} to {target}", intent.guest, row.node),
         );
         self.record.target = Some(target);
+        self.hold(row);
         Ok(Outcome::Persist)
     }
+
+    /// The node that fits best, with its share held at once: whoever leaves the same node together sees where the others go.
+    async fn find_target(
+        &mut self,
+        intent: &MigrationIntent,
+        view: &View,
+        row: &GuestRow,
+    ) -> Flow<NodeName> {
+        if intent.placement.fit_numa {
+            let learned = self.cluster.learn_sockets(view).await;
+            learned.map_err(|error| self.trouble("reading the sockets of nodes", &error))?;
+        }
+        let Some(config) = self.checked(row).await? else {
+            return Err(not_meant(intent));
+        };
+        let mut wishes = self.cluster.wishes(&intent.placement);
+        wishes.avoid.push(row.node.clone());
+        let mut ask = Ask {
+            cpus: row.processors(),
+            memory: row.memory,
+            bridges: intent.bridges.clone(),
+            ignore: Some(intent.guest),
+            ..Ask::default()
+        };
+        for (storage, size) in disks(&config) {
+            let local = view.storage(&storage, &row.node);
+            match local.filter(|there| !there.shared) {
+                Some(_) => {
+                    let to = intent.target_storage.as_ref().unwrap_or(&storage);
+                    ask.disk(view, to, size, false);
+                }
+                // What is shared stays where it is, and has only to be seen from there.
+                None => drop(ask.space.entry(storage).or_default()),
+            }
+        }
+        let placed = {
+            let mut state = self.cluster.state();
+            let placed = place::place(view, &state.holds, &state.sockets, &wishes, &ask);
+            if let Ok(choice) = &placed {
+                let mut hold = moving(row, choice.node.clone());
+                hold.space.clone_from(&ask.space);
+                state.holds.insert(intent.guest, hold);
+            }
+            placed
+        };
+        match placed {
+            Ok(choice) => Ok(choice.node),
+            Err(none) => {
+                Err(self.wait(Waiting::Capacity, none.to_string(), Duration::from_secs(15)))
+            }
+        }
+    }
+
+    /// Holds the share of the node the guest goes to, for as long as the move is asked for and not to be seen.
+    fn hold(&self, row: &GuestRow) {
+        let Some(target) = self.record.target.clone().filter(|node| *node != row.node) else {
+            return;
+        };
+        let fresh = moving(row, target);
+        let mut state = self.cluster.state();
+        let hold = state
+            .holds
+            .entry(self.guest)
+            .or_insert_with(|| fresh.clone());
+        if hold.node == fresh.node {
+            hold.moving = fresh.moving;
+        } else {
+            *hold = fresh;
+        }
+    }
+
+    /// The guest does not go there after all.
+    fn let_go(&self) {
+        let mut state = self.cluster.state();
+        if state
+            .holds
+            .get(&self.guest)
+            .is_some_and(|hold| hold.moving.is_some())
+        {
+            state.holds.remove(&self.guest);
+        }
+    }
+}
+
+fn not_meant(intent: &MigrationIntent) -> Outcome {
+    let text = format!("guest {} is not the one that was meant", intent.guest);
+    failed(Failure::Foreign, text)
+}
+
+/// The share of a node that a guest on its way there will have.
+fn moving(row: &GuestRow, to: NodeName) -> Hold {
+    let running = row.power != PowerFact::Stopped;
+    Hold {
+        node: Some(to),
+        cpus: if running { row.processors() } else { 0 },
+        memory: if running { row.memory } else { Size::ZERO },
+        tags: row.tags.clone(),
+        moving: Some(Moving {
+            from: row.node.clone(),
+            asked: Instant::now(),
+        }),
+        ..Hold::default()
+    }
+}
+
+/// The storages of a guest's disks, and how large these are.
+fn disks(config: &GuestConfig) -> Vec<(StorageId, Size)> {
+    let all = volumes(config).into_iter();
+    all.filter_map(|(key, volume)| {
+        let storage = StorageId::new(volume.split(':').next()?).ok()?;
+        let size = Prop::parse(&key, config.get(&key)?)
+            .get("size")
+            .and_then(Size::from_pve);
+        Some((storage, size.unwrap_or_default()))
+    })
+    .collect()
 }
 
 #[cfg(test)]

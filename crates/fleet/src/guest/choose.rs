@@ -8,17 +8,20 @@ use tokio::time::Instant;
 use uuid::Uuid;
 
 use super::{
-    Flow, Pass, failed,
+    Flow, Pass,
+    adopt::uuid_of,
+    failed,
     source::{Original, default_cpus, default_memory, root_disk},
 };
 use crate::{
-    Failure, NodeName, Outcome, Size, StorageId, Vmid, Waiting,
+    Failure, NodeName, Outcome, Size, Vmid, Waiting,
+    cluster::State,
     intent::{Bus, DiskRole, DiskSlot, Mac, Source},
     mark,
     place::{self, Ask, Choice, Hold},
     prop::Prop,
     record::{Identity, NicIdentity, Stage},
-    view::View,
+    view::{GuestRow, View},
 };
 
 /// The name an undeclared root disk goes by.
@@ -34,38 +37,19 @@ impl Pass<'_> {
             return Ok(outcome);
         }
         let originals = self.originals(view).await?;
-        // A choice that was made and not stored must not stand in its own way.
-        let before = self.memory(|memory| memory.vmid.filter(|_| memory.fresh));
-        if let Some(vmid) = before {
-            self.cluster.state().holds.remove(&vmid);
-        }
         if self.intent.placement.fit_numa {
-            self.learn_sockets(view).await?;
+            let learned = self.cluster.learn_sockets(view).await;
+            learned.map_err(|error| self.trouble("reading the sockets of nodes", &error))?;
         }
         self.learn_devices().await?;
         let ask = self.ask(view, &originals);
-        let choice = self.place(view, &ask)?;
-        let vmid = self.free_vmid(view)?;
-        let original = choice
-            .source
-            .as_ref()
-            .and_then(|site| originals.iter().find(|original| original.site == *site));
-        let identity = self.identity(vmid, &choice.node, original.map(|o| &*o.config))?;
-        self.record.seed = self.plan_seed(view, &identity, identity.uuid)?;
-        let hold = Hold {
-            node: Some(choice.node.clone()),
-            cpus: ask.cpus,
-            memory: ask.memory,
-            space: ask.space.clone(),
-            tags: self.intent.options.tags.clone().unwrap_or_default(),
-        };
-        self.cluster.track(&self.intent.owner, vmid);
-        self.cluster.state().holds.insert(vmid, hold);
-        self.memory(|memory| {
-            memory.fresh = true;
-            memory.devices = self.intent.hardware.whole_pci();
-            memory.why = Some(format!("{}: {}", choice.node, choice.why));
-        });
+        let (choice, vmid) = self.reserve(view, ask)?;
+        let identity = self.draft(view, vmid, &choice, &originals);
+        let identity = identity.inspect_err(|_| {
+            self.cluster.state().holds.remove(&vmid);
+        })?;
+        let why = format!("{}: {}", choice.node, choice.why);
+        self.memory(|memory| memory.why = Some(why));
         self.event(
             "Placed",
             format!("VMID {vmid} on {}: {}", choice.node, choice.why),
@@ -137,90 +121,6 @@ impl Pass<'_> {
         Ok(None)
     }
 
-    /// Takes over an existing guest: reads it, changes nothing.
-    pub(super) async fn take_over(&mut self, view: &View, vmid: Vmid) -> Flow<Outcome> {
-        let Some(row) = view.guests.get(&vmid) else {
-            let message = format!("guest {vmid} to take over is not there");
-            return Err(self.wait(Waiting::Source, message, Duration::from_secs(15)));
-        };
-        if row.template {
-            return Err(failed(
-                Failure::Invalid,
-                format!("guest {vmid} is a template and cannot be taken over"),
-            ));
-        }
-        if row.kind != self.kind() {
-            return Err(failed(
-                Failure::Invalid,
-                format!("guest {vmid} is of the other kind ({})", row.kind),
-            ));
-        }
-        let node = row.node.clone();
-        let config = match self.handle(&node, vmid).config(ConfigView::Next).await {
-            Ok(config) => config,
-            Err(error) => {
-                return Err(self.node_trouble(&node, "reading the guest to take over", &error));
-            }
-        };
-        let meant = match &self.intent.proof {
-            None => Ok(()),
-            Some(proof) => match proof.uuid {
-                Some(uuid) if uuid_of(&config) != Some(uuid) => Err(format!("UUID {uuid}")),
-                None if row.name != self.intent.name => Err(format!("name {:?}", self.intent.name)),
-                _ => Ok(()),
-            },
-        };
-        if let Err(what) = meant {
-            let text = format!("guest {vmid} is not the one that is meant: it has not {what}");
-            return Err(failed(Failure::Foreign, text));
-        }
-        let description = config.description().unwrap_or_default();
-        match mark::owner_of(description) {
-            Some(owner) if owner == self.intent.owner || self.is_former_self(&owner) => {}
-            Some(owner) => {
-                let text = format!(
-                    "guest {vmid} belongs to '{owner}': remove that owner first, with the policy Orphan"
-                );
-                return Err(failed(Failure::Foreign, text));
-            }
-            None if mark::is_marked(description) => {
-                let text = format!(
-                    "guest {vmid} carries marks of several owners: remove them from its notes"
-                );
-                return Err(failed(Failure::Foreign, text));
-            }
-            None => {}
-        }
-        let identity = adopted(self, vmid, node.clone(), &config);
-        self.event(
-            "Adopted",
-            format!("guest {vmid} on {node} is taken over as it is"),
-        );
-        self.cluster.track(&self.intent.owner, vmid);
-        self.record.identity = Some(identity);
-        self.record.stage = Stage::Settled;
-        self.record.restarts = self.intent.restarts;
-        Ok(Outcome::Persist)
-    }
-
-    async fn learn_sockets(&mut self, view: &View) -> Flow<()> {
-        for (name, row) in &view.nodes {
-            if !row.online || self.cluster.state().sockets.contains_key(name) {
-                continue;
-            }
-            match self.cluster.client.node(name).status().await {
-                Ok(status) => {
-                    let sockets = status.cpuinfo.sockets.unwrap_or(1);
-                    self.cluster.state().sockets.insert(name.clone(), sockets);
-                }
-                Err(error) => {
-                    return Err(self.node_trouble(name, "reading the node's sockets", &error));
-                }
-            }
-        }
-        Ok(())
-    }
-
     fn ask(&self, view: &View, originals: &[Original]) -> Ask {
         let hardware = &self.intent.hardware;
         let first = originals.first().map(|original| &*original.config);
@@ -232,87 +132,135 @@ impl Pass<'_> {
             .memory
             .size
             .unwrap_or_else(|| first.map_or(Size::mib(512), default_memory));
-        let mut space: BTreeMap<StorageId, Size> = BTreeMap::new();
-        for disk in &self.intent.disks {
-            let Some(storage) = &disk.storage else {
-                continue;
-            };
-            let thick_only = view.storages.iter().any(|((id, _), row)| {
-                id == storage && matches!(row.kind.as_str(), "lvm" | "iscsi")
-            });
-            let thick = disk.thin == Some(false) || thick_only;
-            let need = if thick {
-                disk.size.unwrap_or_default()
-            } else {
-                Size::ZERO
-            };
-            let entry = space.entry(storage.clone()).or_default();
-            *entry = *entry + need;
-        }
-        Ask {
+        let mut ask = Ask {
             cpus,
             memory,
-            space,
             sources: originals
                 .iter()
                 .map(|original| original.site.clone())
                 .collect(),
             bridges: self.intent.nics.iter().map(|n| n.bridge.clone()).collect(),
-            devices: self.devices(view),
-            ignore: None,
+            ..Ask::default()
+        };
+        for disk in &self.intent.disks {
+            if let Some(storage) = &disk.storage {
+                let thick = disk.thin == Some(false);
+                ask.disk(view, storage, disk.size.unwrap_or_default(), thick);
+            }
         }
+        ask
     }
 
-    pub(super) fn place(&mut self, view: &View, ask: &Ask) -> Flow<Choice> {
-        let mut wishes = self.intent.placement.clone();
-        if wishes.nodes.is_empty() {
-            wishes.nodes.clone_from(&self.cluster.options.nodes);
-        }
-        let placed = {
-            let state = self.cluster.state();
-            place::place(view, &state.holds, &state.sockets, &wishes, ask)
+    /// Chooses a node and a VMID and holds both, in one breath: of two guests that ask together, the second sees what the
+    /// first was promised.
+    fn reserve(&mut self, view: &View, mut ask: Ask) -> Flow<(Choice, Vmid)> {
+        let wishes = self.cluster.wishes(&self.intent.placement);
+        let owner = &self.intent.owner;
+        let reserved = {
+            let mut state = self.cluster.state();
+            // A choice that was made and not stored must not stand in its own way.
+            let before = state.guests.get(owner);
+            if let Some(vmid) = before.and_then(|memory| memory.vmid.filter(|_| memory.fresh)) {
+                state.holds.remove(&vmid);
+            }
+            ask.devices = self.devices(&state, view);
+            let placed = place::place(view, &state.holds, &state.sockets, &wishes, &ask);
+            placed.map(|choice| {
+                let vmid = self.free_vmid(&mut state, view);
+                if let Some(vmid) = vmid {
+                    state.track(owner, vmid);
+                    state.holds.insert(vmid, self.share(&choice.node, ask));
+                    let memory = state.guests.entry(owner.clone()).or_default();
+                    memory.fresh = true;
+                    memory.devices = self.intent.hardware.whole_pci();
+                }
+                (choice, vmid)
+            })
         };
-        placed.map_err(|none| {
+        let (choice, vmid) = reserved.map_err(|none| {
             let message = none.to_string();
             if self.memory(|memory| memory.why.replace(message.clone())) != Some(message.clone()) {
                 self.warn("NoNode", message.clone());
             }
             self.wait(Waiting::Capacity, message, Duration::from_secs(15))
-        })
-    }
-
-    fn free_vmid(&mut self, view: &View) -> Flow<Vmid> {
-        let (first, last) = self.intent.vmids.bounds();
-        let free = {
-            let mut state = self.cluster.state();
-            let now = Instant::now();
-            state
-                .taken
-                .retain(|_, at| now - *at < Duration::from_mins(10));
-            // A caller that could not store its choice gets the same one again.
-            let own = state
-                .guests
-                .get(&self.intent.owner)
-                .and_then(|memory| memory.vmid.filter(|_| memory.fresh));
-            let usable = |vmid: &Vmid| {
-                !view.guests.contains_key(vmid)
-                    && !state.taken.contains_key(vmid)
-                    && state
-                        .owners
-                        .get(vmid)
-                        .is_none_or(|owner| owner == &self.intent.owner)
-            };
-            own.filter(|vmid| usable(vmid) && self.intent.vmids.contains(*vmid))
-                .or_else(|| {
-                    (first..=last)
-                        .filter_map(|n| Vmid::new(n).ok())
-                        .find(usable)
-                })
-        };
-        free.ok_or_else(|| {
+        })?;
+        let vmid = vmid.ok_or_else(|| {
+            let (first, last) = self.intent.vmids.bounds();
             let message = format!("no VMID is free from {first} to {last}");
             self.wait(Waiting::Vmid, message, Duration::from_mins(1))
-        })
+        })?;
+        Ok((choice, vmid))
+    }
+
+    fn share(&self, node: &NodeName, ask: Ask) -> Hold {
+        Hold {
+            node: Some(node.clone()),
+            cpus: ask.cpus,
+            memory: ask.memory,
+            space: ask.space,
+            tags: self.intent.options.tags.clone().unwrap_or_default(),
+            moving: None,
+        }
+    }
+
+    /// Holds the share of a guest that was placed before this process began, until it is to be seen.
+    pub(super) fn hold_again(&self, view: &View, identity: &Identity) {
+        if identity.adopted || self.record.stage >= Stage::Started {
+            return;
+        }
+        let row = view.guests.get(&identity.vmid);
+        let mut ask = self.ask(view, &[]);
+        ask.memory = ask.memory.max(row.map_or(Size::ZERO, |row| row.memory));
+        ask.cpus = ask.cpus.max(row.map_or(0, GuestRow::processors));
+        let share = self.share(&identity.node, ask);
+        let mut state = self.cluster.state();
+        if !share.is_over(row, Instant::now()) {
+            state.holds.entry(identity.vmid).or_insert(share);
+        }
+    }
+
+    fn free_vmid(&self, state: &mut State, view: &View) -> Option<Vmid> {
+        let (first, last) = self.intent.vmids.bounds();
+        let now = Instant::now();
+        state
+            .taken
+            .retain(|_, at| now - *at < Duration::from_mins(10));
+        // A caller that could not store its choice gets the same one again.
+        let own = state
+            .guests
+            .get(&self.intent.owner)
+            .and_then(|memory| memory.vmid.filter(|_| memory.fresh));
+        let usable = |vmid: &Vmid| {
+            !view.guests.contains_key(vmid)
+                && !state.taken.contains_key(vmid)
+                && state
+                    .owners
+                    .get(vmid)
+                    .is_none_or(|owner| owner == &self.intent.owner)
+        };
+        own.filter(|vmid| usable(vmid) && self.intent.vmids.contains(*vmid))
+            .or_else(|| {
+                (first..=last)
+                    .filter_map(|n| Vmid::new(n).ok())
+                    .find(usable)
+            })
+    }
+
+    /// The identity that goes with a choice, and the first-boot image that goes with it.
+    fn draft(
+        &mut self,
+        view: &View,
+        vmid: Vmid,
+        choice: &Choice,
+        originals: &[Original],
+    ) -> Flow<Identity> {
+        let original = choice
+            .source
+            .as_ref()
+            .and_then(|site| originals.iter().find(|original| original.site == *site));
+        let identity = self.identity(vmid, &choice.node, original.map(|o| &*o.config))?;
+        self.record.seed = self.plan_seed(view, &identity, identity.uuid)?;
+        Ok(identity)
     }
 
     /// UUID and addresses follow from the owner, who is unique for ever: nothing is left to chance,
@@ -333,6 +281,7 @@ impl Pass<'_> {
             nics.insert(nic.name.clone(), NicIdentity { index, mac });
         }
         let disks = self.slots(source)?;
+        let mounts = self.new_mounts(&BTreeMap::new(), source);
         Ok(Identity {
             cluster: self.intent.cluster.clone(),
             node: node.clone(),
@@ -340,8 +289,40 @@ impl Pass<'_> {
             uuid,
             nics,
             disks,
+            mounts,
             adopted: false,
         })
+    }
+
+    /// The numbers of file systems that have none yet. One that is mounted at the same place already is the same one.
+    pub(super) fn new_mounts(
+        &self,
+        known: &BTreeMap<String, u8>,
+        config: Option<&GuestConfig>,
+    ) -> BTreeMap<String, u8> {
+        let there: BTreeMap<u8, String> = config
+            .into_iter()
+            .flat_map(|config| config.indexed("mp"))
+            .filter_map(|(index, text)| {
+                let path = Prop::parse("mp0", text).get("mp")?.to_owned();
+                Some((u8::try_from(index).ok()?, path))
+            })
+            .collect();
+        let mut all = known.clone();
+        let container = self.intent.container.as_ref();
+        for mount in container.into_iter().flat_map(|it| &it.mounts) {
+            if all.contains_key(&mount.name) {
+                continue;
+            }
+            let used = |index: u8| all.values().any(|used| *used == index);
+            let same = there.iter().find(|(_, path)| **path == mount.path);
+            let same = same.map(|(index, _)| *index).filter(|index| !used(*index));
+            let free = || (0..=u8::MAX).find(|n| !used(*n) && !there.contains_key(n));
+            if let Some(index) = same.or_else(free) {
+                all.insert(mount.name.clone(), index);
+            }
+        }
+        all
     }
 
     /// Gives every disk its slot, and keeps those that have one.
@@ -417,59 +398,6 @@ impl Pass<'_> {
 pub(super) fn derive_mac(seed: &str, nic: &str) -> Mac {
     let hash = Sha256::digest(format!("{seed}/{nic}"));
     Mac::local([hash[0], hash[1], hash[2], hash[3], hash[4], hash[5]])
-}
-
-fn uuid_of(config: &GuestConfig) -> Option<Uuid> {
-    let text = config.get("smbios1")?;
-    Prop::parse("smbios1", text).get("uuid")?.parse().ok()
-}
-
-/// The identity of a guest that is taken over: what it has.
-fn adopted(pass: &Pass<'_>, vmid: Vmid, node: NodeName, config: &GuestConfig) -> Identity {
-    let mut nics = BTreeMap::new();
-    let mut there = config.indexed("net").into_iter();
-    for nic in &pass.intent.nics {
-        let Some((index, text)) = there.next() else {
-            break;
-        };
-        let mac = Prop::parse("net0", text)
-            .items()
-            .find_map(|(_, value)| value.parse::<Mac>().ok());
-        if let (Ok(index), Some(mac)) = (u8::try_from(index), mac) {
-            nics.insert(nic.name.clone(), NicIdentity { index, mac });
-        }
-    }
-    let mut disks = BTreeMap::new();
-    let root = root_disk(config).map(|root| root.slot);
-    let mut data: Vec<DiskSlot> = config
-        .iter()
-        .filter(|(_, value)| !value.contains("media=cdrom"))
-        .filter_map(|(key, _)| key.parse().ok())
-        .filter(|slot| Some(*slot) != root)
-        .collect();
-    data.sort();
-    let mut data = data.into_iter();
-    for disk in &pass.intent.disks {
-        let slot = disk.slot.or_else(|| {
-            if disk.role == DiskRole::Root {
-                root
-            } else {
-                data.next()
-            }
-        });
-        if let Some(slot) = slot {
-            disks.insert(disk.name.clone(), slot);
-        }
-    }
-    Identity {
-        cluster: pass.intent.cluster.clone(),
-        node,
-        vmid,
-        uuid: uuid_of(config).unwrap_or_default(),
-        nics,
-        disks,
-        adopted: true,
-    }
 }
 
 /// Whether the source brings the guest's first configuration along.

@@ -79,9 +79,8 @@ impl Pass<'_> {
     }
 
     /// The devices the guest is to be given, and where there are any.
-    pub(super) fn devices(&self, view: &View) -> Vec<Device> {
+    pub(super) fn devices(&self, state: &State, view: &View) -> Vec<Device> {
         let hardware = &self.intent.hardware;
-        let state = self.cluster.state();
         let mut all: Vec<Device> = Vec::new();
         let pci = hardware.pci.iter().map(|device| {
             let whole = usize::from(device.mdev.is_none());
@@ -98,7 +97,7 @@ impl Pass<'_> {
             }
             let there = known.get(mapping).into_iter().flatten();
             let given = if kind == "PCI" {
-                self.given(&state, view, mapping)
+                self.given(state, view, mapping)
             } else {
                 BTreeMap::new()
             };

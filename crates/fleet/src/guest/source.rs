@@ -205,7 +205,7 @@ pub(super) fn root_disk(config: &GuestConfig) -> Option<RootDisk> {
 }
 
 /// The volumes of a guest, first-boot drives and CDs left out.
-pub(super) fn volumes(config: &GuestConfig) -> Vec<(String, String)> {
+pub(crate) fn volumes(config: &GuestConfig) -> Vec<(String, String)> {
     config
         .iter()
         .filter(|(key, value)| {

@@ -313,3 +313,58 @@ fn a_guest_with_devices_goes_where_enough_of_them_are_left() {
     let refused = choose(&view, &wishes, &gpus(1, &[])).unwrap_err();
     assert!(refused.to_string().contains("Mapping.Use"), "{refused}");
 }
+
+#[test]
+fn a_thin_disk_may_exceed_what_is_free_but_not_all_there_is() {
+    let mut view = view(&["pve1"]);
+    let id = StorageId::new("thin").unwrap();
+    let row = StorageRow {
+        available: true,
+        shared: false,
+        kind: "lvmthin".to_owned(),
+        content: vec!["images".to_owned()],
+        space: Space {
+            total: Size::gib(100),
+            used: Size::gib(90),
+        },
+    };
+    view.storages.insert((id.clone(), node("pve1")), row);
+    let disk = |gib| {
+        let mut wanted = ask(1);
+        wanted.disk(&view, &id, Size::gib(gib), false);
+        choose(&view, &Placement::default(), &wanted)
+    };
+    assert!(disk(80).is_ok());
+    let refused = disk(101).unwrap_err().to_string();
+    assert!(
+        refused.contains("has 100 GiB in all, too little for a disk of 101 GiB"),
+        "{refused}"
+    );
+}
+
+#[test]
+fn a_guest_that_moves_has_a_share_of_both_nodes_until_it_is_seen_to_have_moved() {
+    let mut view = view(&["pve1", "pve2"]);
+    view.guests.insert(vmid(100), guest("pve1", 60, &["db"]));
+    let now = Instant::now();
+    let moving = Hold {
+        node: Some(node("pve2")),
+        memory: Size::gib(60),
+        tags: vec!["db".to_owned()],
+        moving: Some(Moving {
+            from: node("pve1"),
+            asked: now,
+        }),
+        ..Hold::default()
+    };
+    let holds = BTreeMap::from([(vmid(100), moving.clone())]);
+    let sockets = BTreeMap::new();
+    let wishes = Placement::default();
+    let refused = place(&view, &holds, &sockets, &wishes, &ask(8)).unwrap_err();
+    assert_eq!(refused.0.len(), 2, "{refused}");
+
+    assert!(!moving.is_over(view.guests.get(&vmid(100)), now));
+    assert!(moving.is_over(Some(&guest("pve2", 60, &[])), now));
+    // Nobody has asked for it for a while.
+    assert!(moving.is_over(view.guests.get(&vmid(100)), now + FORGOTTEN * 2));
+}

@@ -1,0 +1,147 @@
+//! Taking over a guest that is there: it is read, and nothing is changed.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use pve::{GuestConfig, api::guest::ConfigView};
+use uuid::Uuid;
+
+use super::{Flow, Pass, failed, source::root_disk};
+use crate::{
+    Failure, NodeName, Outcome, Vmid, Waiting,
+    intent::{DiskRole, DiskSlot, Mac},
+    mark,
+    prop::Prop,
+    record::{Identity, NicIdentity, Stage},
+    view::View,
+};
+
+impl Pass<'_> {
+    /// Takes over an existing guest: reads it, changes nothing.
+    pub(super) async fn take_over(&mut self, view: &View, vmid: Vmid) -> Flow<Outcome> {
+        let Some(row) = view.guests.get(&vmid) else {
+            let message = format!("guest {vmid} to take over is not there");
+            return Err(self.wait(Waiting::Source, message, Duration::from_secs(15)));
+        };
+        if row.template {
+            return Err(failed(
+                Failure::Invalid,
+                format!("guest {vmid} is a template and cannot be taken over"),
+            ));
+        }
+        if row.kind != self.kind() {
+            return Err(failed(
+                Failure::Invalid,
+                format!("guest {vmid} is of the other kind ({})", row.kind),
+            ));
+        }
+        // Who only looks at a guest leaves no mark on it.
+        let keeper = self.cluster.state().owners.get(&vmid).cloned();
+        if let Some(keeper) = keeper.filter(|keeper| *keeper != self.intent.owner) {
+            let message = format!(
+                "guest {vmid} is kept by '{keeper}': remove that owner first, with the policy Orphan"
+            );
+            return Err(self.wait(Waiting::InUse, message, Duration::from_secs(30)));
+        }
+        let node = row.node.clone();
+        let config = match self.handle(&node, vmid).config(ConfigView::Next).await {
+            Ok(config) => config,
+            Err(error) => {
+                return Err(self.node_trouble(&node, "reading the guest to take over", &error));
+            }
+        };
+        let meant = match &self.intent.proof {
+            None => Ok(()),
+            Some(proof) => match proof.uuid {
+                Some(uuid) if uuid_of(&config) != Some(uuid) => Err(format!("UUID {uuid}")),
+                None if row.name != self.intent.name => Err(format!("name {:?}", self.intent.name)),
+                _ => Ok(()),
+            },
+        };
+        if let Err(what) = meant {
+            let text = format!("guest {vmid} is not the one that is meant: it has not {what}");
+            return Err(failed(Failure::Foreign, text));
+        }
+        let description = config.description().unwrap_or_default();
+        match mark::owner_of(description) {
+            Some(owner) if owner == self.intent.owner || self.is_former_self(&owner) => {}
+            Some(owner) => {
+                let text = format!(
+                    "guest {vmid} belongs to '{owner}': remove that owner first, with the policy Orphan"
+                );
+                return Err(failed(Failure::Foreign, text));
+            }
+            None if mark::is_marked(description) => {
+                let text = format!(
+                    "guest {vmid} carries marks of several owners: remove them from its notes"
+                );
+                return Err(failed(Failure::Foreign, text));
+            }
+            None => {}
+        }
+        let identity = adopted(self, vmid, node.clone(), &config);
+        self.event(
+            "Adopted",
+            format!("guest {vmid} on {node} is taken over as it is"),
+        );
+        self.cluster.track(&self.intent.owner, vmid);
+        self.record.identity = Some(identity);
+        self.record.stage = Stage::Settled;
+        self.record.restarts = self.intent.restarts;
+        Ok(Outcome::Persist)
+    }
+}
+
+/// The UUID a guest has.
+pub(super) fn uuid_of(config: &GuestConfig) -> Option<Uuid> {
+    let text = config.get("smbios1")?;
+    Prop::parse("smbios1", text).get("uuid")?.parse().ok()
+}
+
+/// The identity of a guest that is taken over: what it has.
+fn adopted(pass: &Pass<'_>, vmid: Vmid, node: NodeName, config: &GuestConfig) -> Identity {
+    let mut nics = BTreeMap::new();
+    let mut there = config.indexed("net").into_iter();
+    for nic in &pass.intent.nics {
+        let Some((index, text)) = there.next() else {
+            break;
+        };
+        let mac = Prop::parse("net0", text)
+            .items()
+            .find_map(|(_, value)| value.parse::<Mac>().ok());
+        if let (Ok(index), Some(mac)) = (u8::try_from(index), mac) {
+            nics.insert(nic.name.clone(), NicIdentity { index, mac });
+        }
+    }
+    let mut disks = BTreeMap::new();
+    let root = root_disk(config).map(|root| root.slot);
+    let mut data: Vec<DiskSlot> = config
+        .iter()
+        .filter(|(_, value)| !value.contains("media=cdrom"))
+        .filter_map(|(key, _)| key.parse().ok())
+        .filter(|slot| Some(*slot) != root)
+        .collect();
+    data.sort();
+    let mut data = data.into_iter();
+    for disk in &pass.intent.disks {
+        let slot = disk.slot.or_else(|| {
+            if disk.role == DiskRole::Root {
+                root
+            } else {
+                data.next()
+            }
+        });
+        if let Some(slot) = slot {
+            disks.insert(disk.name.clone(), slot);
+        }
+    }
+    Identity {
+        cluster: pass.intent.cluster.clone(),
+        node,
+        vmid,
+        uuid: uuid_of(config).unwrap_or_default(),
+        nics,
+        disks,
+        mounts: BTreeMap::new(),
+        adopted: true,
+    }
+}
