@@ -35,6 +35,9 @@ pub struct Identity {
     /// The slot of each disk, by the caller's name for it.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub disks: BTreeMap<String, DiskSlot>,
+    /// The number of each file system of a container beside its root, by the caller's name for it.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub mounts: BTreeMap<String, u8>,
     /// The guest was there before and has been taken over.
     #[serde(default, skip_serializing_if = "is_false")]
     pub adopted: bool,
@@ -233,6 +236,9 @@ pub struct ActionRecord {
     /// The generation of a revert last done.
     #[serde(default, skip_serializing_if = "is_zero64")]
     pub reverted: u64,
+    /// Digest of the description that was written.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub described: Option<String>,
     /// A revert that may have been sent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reverting: Option<Reverting>,
@@ -245,7 +251,7 @@ pub struct ActionRecord {
 }
 
 /// A revert that may have been sent. PVE leaves no mark of it on the guest, and going back twice would lose what the guest
-/// wrote in between: so it is told by its task whether it was carried out.
+/// wrote in between: so it is told by its task whether it was carried out, and by the guest if PVE has forgotten the task.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Reverting {
@@ -254,6 +260,12 @@ pub struct Reverting {
     /// The newest task of this kind before it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub before: Option<Upid>,
+    /// The snapshot the guest went on from before it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parent: Option<String>,
+    /// The guest's generation before it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub genid: Option<String>,
 }
 
 /// What the caller keeps about an image.

@@ -40,6 +40,7 @@ fn guest(nics: Vec<Nic>) -> (GuestIntent, Identity) {
         uuid: Uuid::nil(),
         nics: known,
         disks: BTreeMap::new(),
+        mounts: BTreeMap::new(),
         adopted: false,
     };
     (intent, identity)

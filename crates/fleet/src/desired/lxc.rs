@@ -59,12 +59,15 @@ pub(crate) fn container(
         }
     }
     root(&mut want, intent, context)?;
-    for (index, mount) in container.mounts.iter().enumerate() {
+    for mount in &container.mounts {
+        let Some(index) = identity.mounts.get(&mount.name) else {
+            continue;
+        };
         let storage = mount.storage.as_ref().map(ToString::to_string);
         let Some(storage) = storage.or_else(|| context.default_storage.map(str::to_owned)) else {
             return Err(Invalid::new(
-                "container.mounts.storage",
-                "is not set: name one",
+                format!("mountPoints[{}].storage", mount.name),
+                "is not set and no storage of the cluster may hold containers: name one",
             ));
         };
         let mut options = Prop::default();
@@ -85,6 +88,12 @@ pub(crate) fn container(
                 options,
             }),
         );
+    }
+    // One that is no longer declared is taken out; its volume stays with the container as unused.
+    for (name, index) in &identity.mounts {
+        if !container.mounts.iter().any(|mount| &mount.name == name) {
+            want.absent.insert(format!("mp{index}"));
+        }
     }
     let options = &intent.options;
     want.tags(options);

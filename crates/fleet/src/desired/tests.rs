@@ -33,6 +33,7 @@ fn identity() -> Identity {
             ("root".to_owned(), "scsi0".parse().unwrap()),
             ("data".to_owned(), "scsi1".parse().unwrap()),
         ]),
+        mounts: BTreeMap::new(),
         adopted: false,
     }
 }

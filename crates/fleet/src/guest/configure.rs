@@ -313,11 +313,16 @@ impl Pass<'_> {
                 .disks
                 .iter()
                 .any(|disk| !identity.disks.contains_key(&disk.name));
-        if !new_nics && !new_disks {
+        let mounts = self.intent.container.iter().flat_map(|it| &it.mounts);
+        let new_mounts = mounts
+            .map(|mount| &mount.name)
+            .any(|name| !identity.mounts.contains_key(name));
+        if !new_nics && !new_disks && !new_mounts {
             return Ok(identity.clone());
         }
         let (model, _) = self.ours(identity).await?;
         let mut identity = identity.clone();
+        identity.mounts = self.new_mounts(&identity.mounts, Some(&model));
         for nic in &self.intent.nics {
             if identity.nics.contains_key(&nic.name) {
                 continue;

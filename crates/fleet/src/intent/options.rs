@@ -143,6 +143,8 @@ pub struct Container {
 /// A file system mounted in a container.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct MountPoint {
+    /// The caller's name for it, which it keeps.
+    pub name: String,
     /// Where.
     pub path: String,
     /// Its storage.

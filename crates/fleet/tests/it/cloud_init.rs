@@ -35,6 +35,7 @@ fn guest(nics: Vec<Nic>) -> (GuestIntent, Identity) {
         uuid: Uuid::from_u128(7),
         nics: known,
         disks: BTreeMap::new(),
+        mounts: std::collections::BTreeMap::new(),
         adopted: false,
     };
     (intent, identity)

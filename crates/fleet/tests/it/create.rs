@@ -3,7 +3,8 @@ use std::time::Duration;
 use fleet::{
     Outcome, PowerFact, Size,
     intent::{
-        CloneMode, Container, Disk, DiskRole, Nic, Placement, Source, TemplateRef, VmidRange,
+        CloneMode, Container, Disk, DiskRole, MountPoint, Nic, Placement, Source, TemplateRef,
+        VmidRange,
     },
     mark,
 };
@@ -167,10 +168,8 @@ async fn no_node_that_fits_is_waiting_with_the_reason_of_each_node() {
     );
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_container_goes_through_the_same_door() {
-    let mut bench = Bench::new();
-    bench.ready().await;
+/// A container on pve1.
+async fn container(bench: &Bench) -> fleet::GuestIntent {
     let templates = bench
         .client()
         .node(&NodeName::new("pve1").unwrap())
@@ -204,6 +203,60 @@ async fn a_container_goes_through_the_same_door() {
         bridge: "vmbr0".to_owned(),
         ..Nic::default()
     }];
+    intent
+}
+
+/// A file system keeps its volume and its place whatever is declared before it in the list.
+#[tokio::test(start_paused = true)]
+async fn a_mount_point_taken_out_leaves_the_others_where_they_are() {
+    let mut bench = Bench::new();
+    bench.ready().await;
+    let mut intent = container(&bench).await;
+    let mount = |name: &str| MountPoint {
+        name: name.to_owned(),
+        path: format!("/srv/{name}"),
+        storage: Some("local-lvm".parse().unwrap()),
+        size: Size::gib(1),
+        backup: false,
+        read_only: false,
+    };
+    let declare = |intent: &mut fleet::GuestIntent, names: &[&str]| {
+        let all = names.iter().map(|name| mount(name)).collect();
+        intent.container.as_mut().unwrap().mounts = all;
+    };
+    declare(&mut intent, &["cache", "data"]);
+    intent.power = fleet::intent::Power::Off;
+    let owner = bench.want(intent.clone());
+    bench.run().await;
+    let identity = bench.record(&owner).identity.clone().unwrap();
+    let lxc = bench.client().node(&identity.node).lxc(identity.vmid);
+    let current = pve::api::guest::ConfigView::Current;
+    let before = lxc.config(current).await.unwrap();
+    assert!(before.get("mp0").unwrap().contains("mp=/srv/cache"));
+    let data = before.get("mp1").unwrap().to_owned();
+    assert!(data.contains("mp=/srv/data"), "{data}");
+
+    declare(&mut intent, &["data", "logs"]);
+    bench.want(intent);
+    bench.run().await;
+    let after = lxc.config(current).await.unwrap();
+    assert_eq!(after.get("mp1"), Some(data.as_str()));
+    assert_eq!(after.get("mp0"), None, "{after:?}");
+    assert!(after.get("mp2").unwrap().contains("mp=/srv/logs"));
+    // What was in it is not thrown away.
+    assert!(after.get("unused0").is_some(), "{after:?}");
+    bench.delete(&owner);
+    bench.run().await;
+    let left = bench.inventory().await.volumes;
+    let own = format!("vm-{}-", identity.vmid);
+    assert!(!left.iter().any(|volume| volume.contains(&own)), "{left:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_container_goes_through_the_same_door() {
+    let mut bench = Bench::new();
+    bench.ready().await;
+    let intent = container(&bench).await;
     let owner = bench.want(intent);
     bench.run().await;
     assert_eq!(
