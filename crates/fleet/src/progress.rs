@@ -181,6 +181,8 @@ pub enum Failure {
     Lost,
     /// It was tried often enough.
     GaveUp,
+    /// It was begun, and nothing tells whether it was done.
+    Uncertain,
 }
 
 impl Failure {
@@ -192,6 +194,7 @@ impl Failure {
             Failure::Foreign => "NotOurs",
             Failure::Lost => "GuestLost",
             Failure::GaveUp => "GaveUp",
+            Failure::Uncertain => "OutcomeUnknown",
         }
     }
 }

@@ -7,10 +7,12 @@ use pve::{
     api::guest::snapshot::{CreateSnapshot, Snapshot},
     task::{Source, TaskEnd, TaskFilter},
 };
+use sha2::{Digest as _, Sha256};
 
 use super::{Act, Flow, failed};
 use crate::{
     Event, Failure, Outcome, PowerFact, Upid, Waiting,
+    cloudinit::hex,
     cluster::GuestMemory,
     diff::is_seed,
     intent::{SnapshotIntent, SnapshotWish},
@@ -32,10 +34,12 @@ impl Act<'_> {
                 None => ended = None,
             }
         }
-        if matches!(ended, Some((StepKind::Rollback, ..))) {
+        let begun = if matches!(ended, Some((StepKind::Rollback, ..))) {
             // Whatever came of it, the next one is another.
-            self.record.reverting = None;
-        }
+            self.record.reverting.take()
+        } else {
+            None
+        };
         if let Some((step, _, Err(error))) = &ended {
             // What was to be made is there, or what was to go is gone: the list of snapshots tells.
             let moot = match step {
@@ -48,6 +52,15 @@ impl Act<'_> {
                 return Err(self.trouble(doing, error));
             }
         }
+        let described = digest(&intent.description);
+        let otherwise = self.record.described.as_ref();
+        if otherwise.is_some_and(|written| *written != described)
+            && self.record.done
+            && intent.wish != SnapshotWish::Absent
+        {
+            self.describe(intent, &name, &view).await?;
+            self.record.described = Some(described);
+        }
         match intent.wish {
             SnapshotWish::Present if self.record.done => return Ok(Outcome::Settled),
             SnapshotWish::Reverted { generation, .. } if self.record.reverted >= generation => {
@@ -58,7 +71,9 @@ impl Act<'_> {
         if let (Some((StepKind::Rollback, _, Ok(_))), SnapshotWish::Reverted { generation, .. }) =
             (&ended, intent.wish)
         {
-            self.record.reverted = generation;
+            // It may have been asked for anew since.
+            let reverted = begun.map_or(generation, |begun| begun.generation);
+            self.record.reverted = reverted;
             self.event(
                 "Reverted",
                 format!("guest {} is back at '{}'", intent.guest, intent.name),
@@ -68,6 +83,9 @@ impl Act<'_> {
                 memory.power = power.map(|power| (power, now));
                 memory.guest = GuestMemory::default();
             });
+            if reverted < generation {
+                return Ok(Outcome::Persist);
+            }
             return Ok(Outcome::Settled);
         }
         let gone = intent.wish == SnapshotWish::Absent;
@@ -97,10 +115,7 @@ impl Act<'_> {
             Err(error) => return Err(self.trouble("listing snapshots", &error)),
         };
         let found = list.iter().find(|snapshot| snapshot.name == intent.name);
-        let ours = found.filter(|snapshot| {
-            let text = snapshot.description.as_deref().unwrap_or_default();
-            mark::owner_of(text).as_ref() == Some(&intent.owner)
-        });
+        let ours = found.filter(|snapshot| is_ours(snapshot, intent));
         match intent.wish {
             SnapshotWish::Present => {
                 let has_seed = |config: &GuestConfig| config.iter().any(|(_, v)| is_seed(v));
@@ -139,9 +154,15 @@ impl Act<'_> {
                         }
                     }
                     _ => {
+                        let said = |key: &str| {
+                            let config = config.as_ref();
+                            config.and_then(|c| c.get(key)).map(str::to_owned)
+                        };
                         self.record.reverting = Some(Reverting {
                             generation,
                             before: newest,
+                            parent: said("parent"),
+                            genid: said("vmgenid"),
                         });
                         return Ok(Outcome::Persist);
                     }
@@ -186,7 +207,7 @@ impl Act<'_> {
     }
 
     /// PVE does not know any more how the task ended that took the guest back. To do it again would throw away what was
-    /// written since, so the guest itself is asked: it says what snapshot it goes on from.
+    /// written since, so the guest itself is asked. What it cannot tell is not guessed.
     async fn forgotten_rollback(
         &mut self,
         intent: &SnapshotIntent,
@@ -198,14 +219,31 @@ impl Act<'_> {
             step: StepKind::Rollback,
             upid: upid.clone(),
         }];
-        let mut done = false;
-        if let Some(row) = self.row(view).await?
+        let begun = self.record.reverting.clone();
+        let wanted = match (intent.wish, &begun) {
+            (SnapshotWish::Reverted { generation, .. }, Some(begun)) => {
+                begun.generation == generation
+            }
+            (SnapshotWish::Reverted { .. }, None) => true,
+            _ => false,
+        };
+        let mut done = Some(false);
+        if wanted
+            && let Some(row) = self.row(view).await?
             && let Some(config) = self.checked(&row).await?
         {
             // A task that died leaves its lock.
             self.free(&row)?;
-            done = config.get("parent") == Some(intent.name.as_str());
+            done = was_taken_back(begun.as_ref(), &config, &intent.name);
         }
+        let Some(done) = done else {
+            let text = format!(
+                "PVE no longer knows how task {upid} ended, and nothing about guest {} tells whether it was taken back to '{}'; \
+                 look at it, and ask again if it was not",
+                intent.guest, intent.name
+            );
+            return Err(failed(Failure::Uncertain, text));
+        };
         self.record.in_flight.clear();
         self.record.reverting = None;
         if !done {
@@ -214,11 +252,34 @@ impl Act<'_> {
         self.events.push(Event::warning(
             "RevertForgotten",
             format!(
-                "PVE no longer knows task {upid}; guest {} goes on from '{}', so it is taken as done",
+                "PVE no longer knows task {upid}; guest {} shows that it was taken back to '{}'",
                 intent.guest, intent.name
             ),
         ));
         Ok(Some(TaskEnd::Ok))
+    }
+
+    /// Changes the note of a snapshot that was made.
+    async fn describe(
+        &mut self,
+        intent: &SnapshotIntent,
+        name: &SnapshotName,
+        view: &View,
+    ) -> Flow<()> {
+        let Some(row) = self.row(view).await? else {
+            return Ok(());
+        };
+        let handle = self.handle(&row);
+        let list = match handle.snapshots().await {
+            Ok(list) => list,
+            Err(error) => return Err(self.trouble("listing snapshots", &error)),
+        };
+        if !list.iter().any(|snapshot| is_ours(snapshot, intent)) {
+            return Ok(());
+        }
+        let text = mark::describe(&intent.description, &intent.owner);
+        let written = handle.describe_snapshot(name, &text).await;
+        written.map_err(|error| self.trouble("describing the snapshot", &error))
     }
 
     /// Whether the guest runs, asked at the source.
@@ -243,6 +304,8 @@ impl Act<'_> {
         if let Some(snapshot) = ours {
             self.free(row)?;
             self.record.done = true;
+            let written = snapshot.description.as_deref().unwrap_or_default();
+            self.record.described = Some(digest(&mark::strip(written)));
             self.record.facts.node = Some(row.node.clone());
             self.record.facts.created = snapshot.snaptime;
             self.record.facts.parent.clone_from(&snapshot.parent);
@@ -300,6 +363,31 @@ impl Act<'_> {
             }
         }
     }
+}
+
+fn is_ours(snapshot: &Snapshot, intent: &SnapshotIntent) -> bool {
+    let text = snapshot.description.as_deref().unwrap_or_default();
+    snapshot.name == intent.name && mark::owner_of(text).as_ref() == Some(&intent.owner)
+}
+
+/// What tells one description from another.
+fn digest(description: &str) -> String {
+    let plain = mark::strip(description);
+    hex(&Sha256::digest(plain.trim_end())[..8])
+}
+
+/// Whether a guest was taken back to a snapshot since the revert was begun. PVE gives it a new generation whenever it does; one
+/// without generations says only what snapshot it goes on from, which may have been the same one before.
+fn was_taken_back(begun: Option<&Reverting>, now: &GuestConfig, to: &str) -> Option<bool> {
+    let from_it = now.get("parent") == Some(to);
+    let Some(begun) = begun else {
+        return Some(from_it);
+    };
+    if let (Some(then), Some(now)) = (begun.genid.as_deref(), now.get("vmgenid")) {
+        return Some(from_it && then != now);
+    }
+    let before = begun.parent.as_deref() == Some(to);
+    (!before || !from_it).then_some(from_it)
 }
 
 fn no_guest(intent: &SnapshotIntent) -> Outcome {

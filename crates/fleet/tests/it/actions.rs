@@ -240,6 +240,83 @@ async fn a_revert_that_pve_has_forgotten_is_done_again_only_if_the_guest_was_not
     assert_eq!(reverts(&bench, &identity).await, 2);
 }
 
+/// A guest that goes on from the snapshot already says nothing by that; its generation does, and without one nothing is guessed.
+#[tokio::test(start_paused = true)]
+async fn a_forgotten_revert_of_a_guest_that_goes_on_from_the_snapshot_already_is_not_taken_as_done()
+{
+    let (mut bench, identity) = settled().await;
+    let mut record = ActionRecord::default();
+    let intent = snapshot(identity.vmid, SnapshotWish::Present);
+    drive!(bench, snapshot, intent, record);
+    let back = |generation| {
+        let start = true;
+        snapshot(identity.vmid, SnapshotWish::Reverted { generation, start })
+    };
+    let prepared = bench.fleet.snapshot(&back(1), &record).await.record;
+    let sent = bench.fleet.snapshot(&back(1), &prepared).await.record;
+    record = sent.clone();
+    drive!(bench, snapshot, back(1), record);
+    assert_eq!(reverts(&bench, &identity).await, 1);
+    bench.run_for(Duration::from_mins(2)).await;
+
+    // The next one was sent and never carried out: it is the same generation of the guest still.
+    let prepared = bench.fleet.snapshot(&back(2), &record).await.record;
+    let mut stored = prepared.clone();
+    stored.in_flight = forgotten(&sent).in_flight;
+    let reverted = drive!(bench, snapshot, back(2), stored);
+    assert_eq!(reverted.record.reverted, 2);
+    assert_eq!(reverts(&bench, &identity).await, 2);
+    bench.run_for(Duration::from_mins(2)).await;
+
+    let qemu = bench.client().node(&identity.node).qemu(identity.vmid);
+    let without = pve::ConfigChange::delete(["vmgenid"]);
+    qemu.configure(&without).await.unwrap();
+    let taken = qemu.snapshots().await.unwrap();
+    assert!(taken.iter().any(|one| one.name == "before-upgrade"));
+    let mut stored = bench
+        .fleet
+        .snapshot(&back(3), &reverted.record)
+        .await
+        .record;
+    stored.in_flight = forgotten(&sent).in_flight;
+    let unknown = drive!(bench, snapshot, back(3), stored);
+    assert!(
+        matches!(
+            unknown.outcome,
+            Outcome::Failed {
+                why: fleet::Failure::Uncertain,
+                ..
+            }
+        ),
+        "{:?}",
+        unknown.outcome
+    );
+    assert_eq!(reverts(&bench, &identity).await, 2);
+    // Who has looked asks again, and gets it.
+    let reverted = drive!(bench, snapshot, back(4), stored);
+    assert_eq!(reverted.record.reverted, 4);
+    assert_eq!(reverts(&bench, &identity).await, 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_new_description_reaches_the_snapshot_and_costs_nothing_otherwise() {
+    let (mut bench, identity) = settled().await;
+    let mut record = ActionRecord::default();
+    let mut intent = snapshot(identity.vmid, SnapshotWish::Present);
+    drive!(bench, snapshot, intent, record);
+    let quiet = bench.own_requests();
+    drive!(bench, snapshot, intent, record);
+    assert_eq!(bench.own_requests(), quiet);
+    "Before the second try".clone_into(&mut intent.description);
+    drive!(bench, snapshot, intent, record);
+    let qemu = bench.client().node(&identity.node).qemu(identity.vmid);
+    let list = qemu.snapshots().await.unwrap();
+    let found = list.iter().find(|one| one.name == intent.name).unwrap();
+    let text = found.description.as_deref().unwrap();
+    assert!(text.starts_with("Before the second try"), "{text}");
+    assert_eq!(fleet::mark::owner_of(text), Some(owner("snap")));
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_snapshot_of_a_guest_that_is_not_the_one_meant_is_refused() {
     let (mut bench, _) = settled().await;
@@ -281,6 +358,59 @@ async fn a_running_guest_moves_and_its_own_record_follows() {
     bench.call(&owner("web")).await;
     assert_eq!(bench.progress(&owner("web")).facts.node, Some(target));
     assert_eq!(bench.progress(&owner("web")).outcome, Outcome::Settled);
+}
+
+fn anywhere(name: &str, guest: pve::Vmid) -> MigrationIntent {
+    MigrationIntent {
+        owner: owner(&format!("move-{name}")),
+        cluster: cluster_name(),
+        guest,
+        guest_owner: Some(owner(name)),
+        target: None,
+        placement: fleet::intent::Placement::default(),
+        bridges: Vec::new(),
+        online: true,
+        with_local_disks: true,
+        target_storage: None,
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn guests_that_leave_a_node_together_are_spread_over_the_others() {
+    let mut bench = Bench::new();
+    bench.ready().await;
+    let names = ["a", "b", "c", "d"];
+    for name in names {
+        let mut wish = machine(name, TEMPLATE);
+        wish.hardware.memory.size = Some(fleet::Size::gib(8));
+        wish.placement.nodes = vec![pve::NodeName::new("pve1").unwrap()];
+        bench.want(wish);
+    }
+    bench.run().await;
+    bench.run_for(Duration::from_secs(30)).await;
+    let mut targets = std::collections::BTreeMap::new();
+    for name in names {
+        let vmid = bench.record(&owner(name)).identity.as_ref().unwrap().vmid;
+        let intent = anywhere(name, vmid);
+        let chosen = bench.fleet.migrate(&intent, &ActionRecord::default()).await;
+        assert_eq!(chosen.outcome, Outcome::Persist);
+        let target = chosen.record.target.unwrap().to_string();
+        *targets.entry(target).or_insert(0) += 1;
+    }
+    let taken: Vec<&str> = targets.keys().map(String::as_str).collect();
+    assert_eq!(taken, ["pve2", "pve3"], "{targets:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_guest_that_must_fit_a_socket_can_be_moved_after_a_restart() {
+    let (mut bench, identity) = settled().await;
+    bench.restart();
+    bench.ready().await;
+    let mut intent = anywhere("web", identity.vmid);
+    intent.placement.fit_numa = true;
+    let mut record = ActionRecord::default();
+    let moved = drive!(bench, migrate, intent, record);
+    assert_eq!(moved.outcome, Outcome::Settled, "{:?}", moved.outcome);
 }
 
 #[tokio::test(start_paused = true)]
