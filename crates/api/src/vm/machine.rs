@@ -72,6 +72,7 @@ use super::{
 #[serde(rename_all = "camelCase")]
 #[x_kube(
     validation = Rule::new("!has(self.providerRef) || !has(oldSelf.providerRef) || self.providerRef == oldSelf.providerRef").message("providerRef cannot change: a guest does not move between PVE clusters; make a new VirtualMachine there"),
+    validation = Rule::new("!has(self.managementPolicy) || self.managementPolicy != 'Observe' || !has(self.deletionPolicy) || self.deletionPolicy == 'Orphan'").message("managementPolicy Observe changes nothing, and removes nothing: leave deletionPolicy out, or set managementPolicy to Manage"),
     validation = Rule::new("!has(self.imageRef) || !has(oldSelf.imageRef) || self.imageRef == oldSelf.imageRef").message("imageRef is used when the machine is made and cannot change; make a new VirtualMachine, or use a VMSet to roll a new image out"),
     validation = Rule::new("!has(self.adopt) || !has(oldSelf.adopt) || self.adopt.vmid == oldSelf.adopt.vmid").message("adopt.vmid cannot change; make a new VirtualMachine for the other guest"),
     validation = Rule::new("[has(self.adopt), has(self.imageRef), has(self.cloneFrom), has(self.restoreFrom)].filter(x, x).size() <= 1").message("a machine has one origin: give one of imageRef, cloneFrom, restoreFrom and adopt"),
@@ -307,13 +308,15 @@ impl VirtualMachineSpec {
     /// What happens to the guest when this object is deleted.
     #[must_use]
     pub fn deletion(&self) -> DeletionPolicy {
-        let not_made_here =
-            self.adopt.is_some() || self.management_policy == ManagementPolicy::Observe;
-        self.deletion_policy.unwrap_or(if not_made_here {
-            DeletionPolicy::Orphan
-        } else {
-            DeletionPolicy::Delete
-        })
+        let adopted = self.adopt.is_some();
+        match self.management_policy {
+            ManagementPolicy::Observe => DeletionPolicy::Orphan,
+            ManagementPolicy::Manage => self.deletion_policy.unwrap_or(if adopted {
+                DeletionPolicy::Orphan
+            } else {
+                DeletionPolicy::Delete
+            }),
+        }
     }
 }
 

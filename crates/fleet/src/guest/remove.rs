@@ -12,7 +12,7 @@ use crate::{
     Failure, NodeName, Outcome, PowerFact, Vmid, Waiting,
     desired::SEED_SLOT,
     gate::{End, Key},
-    intent::{Deletion, Power},
+    intent::{Deletion, Management, Power},
     mark,
     record::{Identity, SeedState, Stage, StepKind},
     tasks::Standing,
@@ -32,7 +32,7 @@ impl Pass<'_> {
             }
             return Ok(Outcome::Gone);
         };
-        if self.intent.policy.protected && self.intent.policy.deletion == Deletion::Delete {
+        if self.intent.policy.protected && self.deletion() == Deletion::Delete {
             let text = "deletion is protected: switch the protection off to go on";
             return Ok(self.wait(Waiting::Protected, text, Duration::from_mins(1)));
         }
@@ -70,7 +70,7 @@ impl Pass<'_> {
             return Ok(self.wait(Waiting::Locked, message, Duration::from_secs(2)));
         }
         self.record.stage = Stage::Removing;
-        match self.intent.policy.deletion {
+        match self.deletion() {
             Deletion::Orphan => self.release(&identity, &node, &config).await,
             Deletion::Retain => {
                 if let Some(outcome) = self.power_down(&identity, &node).await? {
@@ -92,6 +92,14 @@ impl Pass<'_> {
         }
     }
 
+    /// What becomes of the guest: who only looks at it leaves it as it is.
+    fn deletion(&self) -> Deletion {
+        match self.intent.policy.management {
+            Management::Observe => Deletion::Orphan,
+            Management::Full => self.intent.policy.deletion,
+        }
+    }
+
     /// A guest that is named and not recorded is looked at before it is removed, like any other.
     async fn take_over_to_remove(&mut self, vmid: Vmid) -> Flow<Outcome> {
         let view = self.view()?;
@@ -108,10 +116,17 @@ impl Pass<'_> {
             };
         }
         match self.take_over(&view, vmid).await {
-            Err(Outcome::Failed {
-                why: Failure::Foreign,
-                message,
-            }) => {
+            Err(
+                Outcome::Failed {
+                    why: Failure::Foreign,
+                    message,
+                }
+                | Outcome::Waiting {
+                    what: Waiting::InUse,
+                    message,
+                    ..
+                },
+            ) => {
                 self.event("Gone", message);
                 Ok(Outcome::Gone)
             }

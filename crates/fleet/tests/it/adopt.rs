@@ -118,3 +118,33 @@ async fn a_guest_of_another_owner_is_not_taken_over() {
     bench.run().await;
     assert_eq!(guest.config(ConfigView::Current).await.unwrap(), before);
 }
+
+/// Who only looks leaves no mark on the guest, so it is the fleet itself that knows.
+#[tokio::test(start_paused = true)]
+async fn a_guest_that_somebody_observes_is_not_taken_over_by_another() {
+    let mut bench = Bench::new();
+    bench.ready().await;
+    by_hand(&mut bench, "the old server").await;
+    let first = bench.want(wish());
+    bench.run().await;
+    let mut other = wish();
+    other.owner = owner("another");
+    let second = bench.want(other);
+    let refused = bench.call_now(&second).await;
+    assert!(
+        matches!(
+            refused.outcome,
+            Outcome::Waiting {
+                what: fleet::Waiting::InUse,
+                ..
+            }
+        ),
+        "{:?}",
+        refused.outcome
+    );
+    assert_eq!(bench.record(&second).identity, None);
+    // Once it is let go of, the other may have it.
+    bench.delete(&first);
+    bench.run().await;
+    assert_eq!(bench.progress(&second).outcome, Outcome::Settled);
+}
