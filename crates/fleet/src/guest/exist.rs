@@ -328,7 +328,7 @@ impl Pass<'_> {
         }
         if first {
             self.event(
-                "Ready",
+                "Settled",
                 format!("guest {} on {node} is as declared", identity.vmid),
             );
         }
