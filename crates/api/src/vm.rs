@@ -4,7 +4,7 @@
 //! (how big), a [`VMImage`] (what it boots) and optionally a [`VMPlacementPolicy`] (where). Everything
 //! else is an action on machines written down as an object, so that it can be seen, waited for and
 //! taken back: [`VMSnapshot`], [`VMSnapshotSchedule`], [`VMClone`], [`VMMigration`], [`VMBackup`],
-//! [`VMRestore`], [`VMSet`]; and [`Container`] is the LXC counterpart of a machine.
+//! [`VMRestore`], [`VMSet`]; [`Container`] is the LXC counterpart of a machine, and a [`VMConsole`] opens a console once.
 //!
 //! Two rules hold for every kind. Status is output: `conditions` always has `Ready`, with a reason that
 //! does not change between versions. And a field that is accepted has an effect.
@@ -22,6 +22,7 @@ mod backup;
 mod class;
 mod clone;
 mod common;
+mod console;
 mod container;
 mod disk;
 mod hardware;
@@ -47,7 +48,10 @@ pub use backup::{
 };
 pub use class::{Provisioning, StorageDefaults, VMClass, VMClassSpec, VMClassStatus};
 pub use clone::{CloneTarget, VMClone, VMCloneSpec, VMCloneStatus};
-pub use common::{ConditionList, KeySelector, LocalRef, NamespacedRef, Phase, condition};
+pub use common::{
+    ConditionList, GuestKind, GuestRef, KeySelector, LocalRef, NamespacedRef, Phase, condition,
+};
+pub use console::{VMConsole, VMConsoleSpec};
 pub use container::{
     Container, ContainerNetwork, ContainerSpec, ContainerStatus, MountPoint, RootFs,
 };
@@ -103,6 +107,7 @@ pub fn crds() -> Vec<CustomResourceDefinition> {
         VMBackup::crd(),
         VMClass::crd(),
         VMClone::crd(),
+        VMConsole::crd(),
         VMImage::crd(),
         VMMigration::crd(),
         VMPlacementPolicy::crd(),

@@ -1,8 +1,8 @@
 //! Consoles of machines, through this process: `/console/NAMESPACE/NAME`, and `/console/NAMESPACE/NAME/screen`.
 //!
-//! Nobody is handed a ticket of Proxmox VE. Whoever wants to see a machine's serial line or screen makes up a secret and writes its digest on the machine
-//! ([`ANNOTATION`]), which the Kubernetes API lets only those do who may change the machine; then it comes here with the secret. It is good for
-//! one visit, begun within a minute by the API server's own clock ([`FRESH`]). No Kubernetes credential leaves its owner's hands, every way of
+//! Nobody is handed a ticket of Proxmox VE. Whoever wants to see a machine's serial line or screen makes up a secret and writes its digest into a
+//! `VMConsole`; then it comes here with the secret. It is good for one visit, begun within a minute by the API server's own clock. The right to see consoles is thus
+//! the right to create that object, granted and audited by Kubernetes apart from the right to change machines. No Kubernetes credential leaves its owner's hands, every way of
 //! logging in to Kubernetes works, and what is stored tells nobody anything.
 //!
 //! The visitor speaks a WebSocket whose messages are those of PVE's terminal proxy, without its introduction: `0:LENGTH:bytes` is typed,
@@ -28,13 +28,13 @@ use axum::routing::get;
 use axum::{Extension, Router};
 use controllers::Clock;
 use fleet::{ClusterName, Fleet, NodeName, Vmid};
-use kube::{Api, Client};
+use kube::Client;
 use secrecy::ExposeSecret as _;
 use serde::Deserialize;
 use tokio::net::TcpListener;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-pub(crate) use permit::{ANNOTATION, MANAGER, digest};
+pub(crate) use permit::{digest, token};
 
 /// The header with the password a viewer of the screen is asked for.
 pub(crate) const PASSWORD: HeaderName = HeaderName::from_static("oxmox-vnc-password");
@@ -72,13 +72,19 @@ struct Server {
 }
 
 impl Consoles {
-    /// Listens on `address` (port 0 takes a free one).
-    pub(crate) async fn listen(address: SocketAddr, client: Client, clock: Clock) -> Result<Self> {
+    /// Listens on `address` (port 0 takes a free one), for machines of one namespace or all.
+    pub(crate) async fn listen(
+        address: SocketAddr,
+        client: Client,
+        namespace: Option<String>,
+        clock: Clock,
+    ) -> Result<Self> {
         let listener = TcpListener::bind(address)
             .await
             .with_context(|| format!("cannot listen for consoles on {address}"))?;
         let address = listener.local_addr()?;
         let engine = Engine::default();
+        let sweep = permit::sweep(client.clone(), namespace, clock);
         let server = Server {
             client,
             clock,
@@ -101,6 +107,7 @@ impl Consoles {
                 .with_graceful_shutdown(stopped)
                 .into_future(),
         );
+        tokio::spawn(stop.clone().run_until_cancelled_owned(sweep));
         Ok(Self {
             address,
             engine,
@@ -174,8 +181,8 @@ async fn admit(
         let text = "this replica does not act now; try again to reach the one that does";
         Refusal::new(StatusCode::SERVICE_UNAVAILABLE, text)
     })?;
-    let machines: Api<VirtualMachine> = Api::namespaced(server.client.clone(), namespace);
-    let machine = permit::redeem(&machines, name, &token, &server.clock).await?;
+    let (client, clock) = (&server.client, &server.clock);
+    let machine = permit::redeem(client, namespace, name, &token, clock).await?;
     let (line, password) = open(&fleet, &machine, show).await?;
     let upgrade = hyper::upgrade::on(&mut request);
     tokio::spawn(async move {

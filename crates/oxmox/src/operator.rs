@@ -171,7 +171,10 @@ impl Operator {
         let webhook = self.serve_webhooks(&client, &ready, &stop).await?;
         let consoles = match self.consoles.console_listen {
             None => None,
-            Some(at) => Some(Consoles::listen(at, client.clone(), Clock::system()).await?),
+            Some(at) => {
+                let namespace = self.namespace.clone();
+                Some(Consoles::listen(at, client.clone(), namespace, Clock::system()).await?)
+            }
         };
         let console = consoles.as_ref().map(|consoles| {
             let said = self.consoles.console_url.as_deref();

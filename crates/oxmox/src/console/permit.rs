@@ -1,22 +1,21 @@
-//! The permit of one visit: a digest on the machine, written by somebody the Kubernetes API let write there.
+//! The permit of one visit: a `VMConsole`, made by somebody the Kubernetes API let make one.
 
-use api::vm::VirtualMachine;
+use std::time::Duration;
+
+use api::vm::{VMConsole, VirtualMachine};
 use axum::http::StatusCode;
 use controllers::Clock;
 use jiff::SignedDuration;
-use kube::Api;
-use kube::api::{Patch, PatchParams};
-use serde_json::{Value, json};
+use kube::api::{DeleteParams, ListParams, Preconditions};
+use kube::{Api, Client, ResourceExt as _};
 use sha2::{Digest as _, Sha256};
 
 use super::Refusal;
 
-/// Where the digest of a visitor's secret is written.
-pub(crate) const ANNOTATION: &str = "oxmox.dev/console";
-/// The field manager that writes it: the API server notes when it did.
-pub(crate) const MANAGER: &str = "oxmox-console";
 /// How long a permit is good for.
 const FRESH: SignedDuration = SignedDuration::from_secs(60);
+/// How often permits that nobody used are cleared away.
+const SWEEP: Duration = Duration::from_mins(5);
 
 /// What is written for a secret.
 pub(crate) fn digest(secret: &str) -> String {
@@ -28,11 +27,17 @@ pub(crate) fn digest(secret: &str) -> String {
     text
 }
 
+/// What a visitor comes with: the name of its permit, and its secret.
+pub(crate) fn token(permit: &str, secret: &str) -> String {
+    format!("{permit}.{secret}")
+}
+
 /// Takes a permit away, once. Comes back with the machine it was for.
 pub(super) async fn redeem(
-    machines: &Api<VirtualMachine>,
+    client: &Client,
+    namespace: &str,
     name: &str,
-    secret: &str,
+    token: &str,
     clock: &Clock,
 ) -> Result<VirtualMachine, Refusal> {
     let silent = |_| {
@@ -46,78 +51,93 @@ pub(super) async fn redeem(
         Refusal::new(StatusCode::FORBIDDEN, text)
     };
     // Who has no permit learns nothing about what machines there are.
-    let machine = machines.get_opt(name).await.map_err(silent)?;
-    let machine = machine.ok_or_else(refused)?;
-    let permit = digest(secret);
-    if !carries(&machine, &permit) || !is_fresh(&machine, clock) {
-        return Err(refused());
-    }
+    let (permit, secret) = token.rsplit_once('.').ok_or_else(refused)?;
+    let permits: Api<VMConsole> = Api::namespaced(client.clone(), namespace);
+    let found = permits.get_opt(permit).await.map_err(silent)?;
+    let found = found
+        .filter(|found| admits(found, name, secret) && is_fresh(found, clock))
+        .ok_or_else(refused)?;
     // Of two visitors with one permit the API server lets one take it away.
-    let place = format!("/metadata/annotations/{}", ANNOTATION.replace('/', "~1"));
-    let take: Value = json!([
-        {"op": "test", "path": place, "value": permit},
-        {"op": "remove", "path": place},
-    ]);
-    let take: json_patch::Patch = serde_json::from_value(take).map_err(|_| refused())?;
-    let taken = machines
-        .patch(name, &PatchParams::default(), &Patch::Json::<()>(take))
+    let this = Preconditions {
+        uid: found.uid(),
+        resource_version: None,
+    };
+    let taken = permits
+        .delete(permit, &DeleteParams::default().preconditions(this))
         .await;
     match taken {
-        Ok(machine) => Ok(machine),
-        Err(kube::Error::Api(_)) => Err(refused()),
-        Err(error) => Err(silent(error)),
+        Ok(_) => {}
+        Err(kube::Error::Api(_)) => return Err(refused()),
+        Err(error) => return Err(silent(error)),
+    }
+    let machines: Api<VirtualMachine> = Api::namespaced(client.clone(), namespace);
+    let machine = machines.get_opt(name).await.map_err(silent)?;
+    machine.ok_or_else(refused)
+}
+
+/// Clears away permits that nobody used, for ever.
+pub(super) async fn sweep(client: Client, namespace: Option<String>, clock: Clock) {
+    let all: Api<VMConsole> = match &namespace {
+        Some(namespace) => Api::namespaced(client.clone(), namespace),
+        None => Api::all(client.clone()),
+    };
+    loop {
+        tokio::time::sleep(SWEEP).await;
+        let Ok(list) = all.list(&ListParams::default()).await else {
+            continue;
+        };
+        for old in list.iter().filter(|found| !is_fresh(found, &clock)) {
+            let place = old.namespace().unwrap_or_default();
+            let permits: Api<VMConsole> = Api::namespaced(client.clone(), &place);
+            // It may have been used just now, or is tried again at the next round.
+            let name = old.name_any();
+            let _ = permits.delete(&name, &DeleteParams::default()).await;
+        }
     }
 }
 
-fn carries(machine: &VirtualMachine, permit: &str) -> bool {
-    let annotations = machine.metadata.annotations.as_ref();
-    annotations
-        .and_then(|all| all.get(ANNOTATION))
-        .map(String::as_str)
-        == Some(permit)
+fn admits(permit: &VMConsole, machine: &str, secret: &str) -> bool {
+    permit.spec.vm_ref.name == machine && permit.spec.token == digest(secret)
 }
 
-/// Whether the permit was written a moment ago, by the API server's note of it.
-fn is_fresh(machine: &VirtualMachine, clock: &Clock) -> bool {
-    let fields = machine.metadata.managed_fields.iter().flatten();
-    let written = fields
-        .filter(|entry| entry.manager.as_deref() == Some(MANAGER))
-        .filter_map(|entry| entry.time.as_ref())
-        .map(|time| time.0)
-        .max();
-    written.is_some_and(|at| clock.now().duration_since(at).abs() <= FRESH)
+/// Whether the permit was made a moment ago, by the API server's own clock.
+fn is_fresh(permit: &VMConsole, clock: &Clock) -> bool {
+    let made = permit.metadata.creation_timestamp.as_ref();
+    made.is_some_and(|made| clock.now().duration_since(made.0).abs() <= FRESH)
 }
 
 #[cfg(test)]
 mod tests {
-    use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ManagedFieldsEntry, Time};
+    use api::vm::{LocalRef, VMConsoleSpec};
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
     use super::*;
 
-    fn machine(clock: &Clock, age: i64, manager: &str) -> VirtualMachine {
-        let mut machine = VirtualMachine::new("web", api::vm::VirtualMachineSpec::default());
-        machine.metadata.annotations = Some([(ANNOTATION.to_owned(), digest("s"))].into());
-        machine.metadata.managed_fields = Some(vec![ManagedFieldsEntry {
-            manager: Some(manager.to_owned()),
-            time: Some(Time(clock.now() - SignedDuration::from_secs(age))),
-            ..ManagedFieldsEntry::default()
-        }]);
-        machine
+    fn permit(clock: &Clock, age: i64) -> VMConsole {
+        let vm_ref = LocalRef {
+            name: "web".to_owned(),
+        };
+        let token = digest("s");
+        let mut permit = VMConsole::new("visit", VMConsoleSpec { vm_ref, token });
+        let made = clock.now() - SignedDuration::from_secs(age);
+        permit.metadata.creation_timestamp = Some(Time(made));
+        permit
     }
 
     #[tokio::test]
-    async fn a_permit_is_good_for_a_minute_and_only_if_its_own_manager_wrote_it() {
+    async fn a_permit_is_good_for_a_minute() {
         let clock = Clock::system();
-        assert!(is_fresh(&machine(&clock, 5, MANAGER), &clock));
-        assert!(!is_fresh(&machine(&clock, 90, MANAGER), &clock));
-        assert!(!is_fresh(&machine(&clock, 5, "kubectl"), &clock));
+        assert!(is_fresh(&permit(&clock, 5), &clock));
+        assert!(!is_fresh(&permit(&clock, 90), &clock));
     }
 
-    #[test]
-    fn what_is_written_is_not_the_secret() {
-        assert!(digest("s").starts_with("sha256:043a718774c572bd"));
-        let clock = Clock::system();
-        assert!(carries(&machine(&clock, 5, MANAGER), &digest("s")));
-        assert!(!carries(&machine(&clock, 5, MANAGER), "s"));
+    #[tokio::test]
+    async fn a_permit_admits_to_its_own_machine_whoever_has_its_secret() {
+        let permit = permit(&Clock::system(), 5);
+        assert!(permit.spec.token.starts_with("sha256:043a718774c572bd"));
+        assert!(admits(&permit, "web", "s"));
+        assert!(!admits(&permit, "db", "s"));
+        let written = &permit.spec.token;
+        assert!(!admits(&permit, "web", written), "the digest is no secret");
     }
 }

@@ -5,16 +5,17 @@ mod screen;
 mod terminal;
 
 use anyhow::{Context as _, Result, bail};
+use api::vm::{LocalRef, VMConsole, VMConsoleSpec};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use clap::Args;
-use kube::api::{Patch, PatchParams};
+use kube::api::{ObjectMeta, PostParams};
+use kube::{Api, Resource as _, ResourceExt as _};
 use secrecy::{ExposeSecret as _, SecretString};
-use serde_json::json;
 
 pub(super) use self::screen::{Vnc, show};
 use super::act::There;
-use crate::console::{ANNOTATION, MANAGER, digest};
+use crate::console::{digest, token};
 use crate::output;
 
 /// Which console.
@@ -59,19 +60,32 @@ async fn address(there: &There, name: &str) -> Result<String> {
     Ok(url)
 }
 
-/// Makes up a secret and writes its digest on the machine, for one visit.
+/// Makes up a secret and writes its digest down, for one visit. Comes back with what to go there with.
 async fn permit(there: &There, name: &str) -> Result<SecretString> {
     let bytes = [uuid::Uuid::new_v4(), uuid::Uuid::new_v4()];
     let secret = URL_SAFE_NO_PAD.encode(bytes.map(uuid::Uuid::into_bytes).concat());
-    let permit = json!({ "metadata": { "annotations": { ANNOTATION: digest(&secret) } } });
-    let params = PatchParams {
-        field_manager: Some(MANAGER.to_owned()),
-        ..PatchParams::default()
+    let machine = there.machine(name).await?;
+    let vm_ref = LocalRef {
+        name: name.to_owned(),
     };
-    there
-        .machines()
-        .patch(name, &params, &Patch::Merge(&permit))
-        .await
-        .with_context(|| format!("you may see the console of who you may change, and the API server refused to change {name}"))?;
-    Ok(secret.into())
+    let spec = VMConsoleSpec {
+        vm_ref,
+        token: digest(&secret),
+    };
+    let mut wanted = VMConsole::new("", spec);
+    wanted.metadata = ObjectMeta {
+        generate_name: Some(format!("{name}-")),
+        // A permit that nobody used goes with its machine at the latest.
+        owner_references: machine.owner_ref(&()).map(|owner| vec![owner]),
+        ..ObjectMeta::default()
+    };
+    let permits: Api<VMConsole> = Api::namespaced(there.client.clone(), &there.namespace);
+    let made = permits.create(&PostParams::default(), &wanted).await;
+    let made = made.with_context(|| {
+        format!(
+            "you may see consoles in namespace {} if you may create vmconsoles.infra.virtrigaud.io there, and the API server refused it",
+            there.namespace
+        )
+    })?;
+    Ok(token(&made.name_any(), &secret).into())
 }

@@ -46,6 +46,23 @@ async fn the_chart_installs_and_its_service_account_can_do_the_work() {
         assert!(shown.contains(object), "{object} is not in {shown}");
     }
 
+    // Seeing consoles is a right of its own.
+    for (user, role) in [("editor", "oxmox-edit"), ("guard", "oxmox-console")] {
+        let (role, who) = (format!("--clusterrole={role}"), format!("--user={user}"));
+        k8s.run(&["create", "rolebinding", user, &role, &who]).await;
+    }
+    for (user, verb, kind, may) in [
+        ("editor", "patch", "virtualmachines", true),
+        ("editor", "create", "vmconsoles", false),
+        ("guard", "create", "vmconsoles", true),
+        ("guard", "patch", "virtualmachines", false),
+    ] {
+        let kind = format!("{kind}.infra.virtrigaud.io");
+        let ask = ["auth", "can-i", verb, &kind, "--as", user];
+        let said = k8s.kubectl.run(&ask, "").await.unwrap();
+        assert_eq!(said.stdout.trim() == "yes", may, "{user} {verb} {kind}");
+    }
+
     // The operator runs with exactly what the chart grants.
     let token = k8s
         .run(&["create", "token", "oxmox", "-n", "oxmox-system"])

@@ -191,6 +191,10 @@ async fn a_console_is_opened_through_the_operator_once_per_permit() {
         visit(&address.replace("web-1", "web-9"), Some(token)).await,
         403
     );
+    let (permit, secret) = token.split_once('.').unwrap();
+    assert_eq!(visit(address, Some(secret)).await, 403);
+    let other = format!("{permit}x.{secret}");
+    assert_eq!(visit(address, Some(&other)).await, 403);
     assert_eq!(visit(address, Some(token)).await, 101);
     assert_eq!(
         visit(address, Some(token)).await,
