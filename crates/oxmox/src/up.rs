@@ -6,6 +6,7 @@
 pub(crate) mod apply;
 mod demo;
 mod progress;
+mod real;
 
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::path::{Path, PathBuf};
@@ -52,33 +53,7 @@ pub(crate) struct Up {
     #[arg(long, conflicts_with_all = ["demo", "until_ready"])]
     api_only: bool,
     #[command(flatten)]
-    pve: RealPve,
-}
-
-/// A Proxmox VE to look after.
-#[derive(Args)]
-struct RealPve {
-    /// Address of a Proxmox VE, such as https://pve.example.com:8006.
-    #[arg(
-        long,
-        env = "PVE_ENDPOINT",
-        value_name = "URL",
-        requires = "token",
-        conflicts_with = "demo"
-    )]
-    pve: Option<String>,
-    /// API token, `user@realm!name=secret`.
-    #[arg(long, env = "PVE_TOKEN", value_name = "TOKEN", hide_env_values = true)]
-    token: Option<String>,
-    /// SHA-256 fingerprint of its certificate, instead of a known authority.
-    #[arg(long, value_name = "SHA256", conflicts_with = "ca")]
-    fingerprint: Option<String>,
-    /// PEM file of the authority that signed its certificate.
-    #[arg(long, env = "PVE_CA_BUNDLE", value_name = "FILE")]
-    ca: Option<PathBuf>,
-    /// Believe any certificate. For trials only.
-    #[arg(long, env = "PVE_INSECURE_SKIP_VERIFY")]
-    insecure: bool,
+    pve: real::RealPve,
 }
 
 impl Up {
@@ -88,6 +63,7 @@ impl Up {
     }
 
     async fn serve(self) -> Result<ExitCode> {
+        self.pve.check()?;
         // A demo that was given no directory leaves nothing behind.
         let scratch = match (&self.data_dir, self.demo) {
             (None, true) => Some(tempfile::tempdir().context("cannot make a directory")?),
@@ -123,7 +99,7 @@ impl Up {
         apply::admission(&client, &published.admission(&bundle)).await?;
         let stop = CancellationToken::new();
         let clock = controllers::Clock::system();
-        let consoles = Consoles::listen(LOOPBACK, client.clone(), clock).await?;
+        let consoles = Consoles::listen(LOOPBACK, client.clone(), None, clock).await?;
         let controllers = (!self.api_only).then(|| {
             let options = controllers::Options {
                 console: Some(format!("http://{}", consoles.address())),
@@ -142,9 +118,7 @@ impl Up {
         } else {
             None
         };
-        if let Some(url) = &self.pve.pve {
-            provider(&client, url, &self.pve).await?;
-        }
+        self.pve.write_down(&client).await?;
         let outcome = self.stay(&client, server.kubeconfig_path()).await;
 
         stop.cancel();
@@ -214,29 +188,4 @@ pub(crate) fn default_directory() -> Result<PathBuf> {
         Some(data) => Ok(data.join("oxmox")),
         None => bail!("cannot tell where to keep data: set --data-dir"),
     }
-}
-
-/// Writes down a real Proxmox VE as the Provider `default`.
-async fn provider(client: &Client, url: &str, pve: &RealPve) -> Result<()> {
-    let token = pve.token.as_deref().unwrap_or_default();
-    let Some((id, secret)) = token.split_once('=') else {
-        bail!("--token must be `user@realm!name=secret`");
-    };
-    let authority = match &pve.ca {
-        Some(file) => Some(
-            std::fs::read_to_string(file)
-                .with_context(|| format!("cannot read {}", file.display()))?,
-        ),
-        None => None,
-    };
-    let credentials = apply::Credentials {
-        entries: [
-            ("token_id", Some(id.to_owned())),
-            ("token_secret", Some(secret.to_owned())),
-            ("fingerprint", pve.fingerprint.clone()),
-            ("ca.crt", authority),
-        ],
-        insecure: pve.insecure,
-    };
-    apply::provider(client, "default", url, credentials).await
 }

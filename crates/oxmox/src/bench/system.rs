@@ -109,13 +109,12 @@ impl System {
             _stop: stop.drop_guard(),
         };
         let credentials = apply::Credentials {
-            entries: [
+            entries: vec![
                 ("username", Some("root@pam".into())),
                 ("password", Some("oxmox".into())),
-                ("fingerprint", None),
-                ("ca.crt", None),
             ],
             insecure: true,
+            nodes: Vec::new(),
         };
         apply::provider(
             &system.client,

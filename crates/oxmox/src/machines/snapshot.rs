@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result, bail};
-use api::vm::{LocalRef, Phase, VMSnapshot, VMSnapshotSpec, condition};
+use api::vm::{GuestRef, Phase, VMSnapshot, VMSnapshotSpec, condition};
 use clap::{Args, Parser};
 use kube::{
     Api,
@@ -75,7 +75,7 @@ pub(super) async fn take(there: &There, name: String, options: Options) -> Resul
             ..ObjectMeta::default()
         },
         spec: VMSnapshotSpec {
-            vm_ref: LocalRef { name: options.vm },
+            vm_ref: GuestRef::machine(options.vm),
             description: options.description,
             include_memory: options.include_memory,
             ..VMSnapshotSpec::default()

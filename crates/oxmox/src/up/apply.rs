@@ -84,9 +84,11 @@ pub(crate) async fn object(client: &Client, document: Value) -> Result<()> {
 /// How a Provider is logged in to and believed.
 pub(crate) struct Credentials {
     /// Entries of its Secret; those without a value are left out.
-    pub(crate) entries: [(&'static str, Option<String>); 4],
+    pub(crate) entries: Vec<(&'static str, Option<String>)>,
     /// Believe any certificate.
     pub(crate) insecure: bool,
+    /// The nodes guests are placed on; empty is all.
+    pub(crate) nodes: Vec<String>,
 }
 
 /// Writes down a Provider and its Secret.
@@ -117,7 +119,7 @@ pub(crate) async fn provider(
             "metadata": {"name": name},
             "spec": {
                 "type": "proxmox", "endpoint": url, "credentialSecretRef": {"name": secret},
-                "insecureSkipVerify": credentials.insecure,
+                "insecureSkipVerify": credentials.insecure, "nodeSelector": credentials.nodes,
             },
         }),
     )

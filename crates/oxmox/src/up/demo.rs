@@ -77,13 +77,13 @@ pub(super) async fn start(client: &Client, state: Option<PathBuf>) -> Result<Sim
         cluster.nodes().join(", ")
     ));
     let credentials = apply::Credentials {
-        entries: [
+        entries: vec![
             ("username", Some("root@pam".into())),
             ("password", Some(password)),
             ("fingerprint", Some(fingerprint)),
-            ("ca.crt", None),
         ],
         insecure: false,
+        nodes: Vec::new(),
     };
     let state = state.map(|path| {
         let (simulator, at) = (simulator.clone(), path.clone());

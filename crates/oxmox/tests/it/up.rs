@@ -125,10 +125,27 @@ async fn a_real_pve_is_looked_after_across_restarts() {
     assert!(first.end().await.success(), "{}", first.said());
     assert_eq!(sim.guests().await, ["web-server"], "machines outlive us");
 
-    // What was made before is known again, and nothing is made twice.
-    let mut second = Running::start(&args, &[]);
+    // What was made before is known again, and nothing is made twice. What a Provider's runtime.env knows does here, too.
+    let args = ["up", "--data-dir", data.path().to_str().unwrap()];
+    let secret = "11111111-2222-3333-4444-555555555555";
+    let variables = [
+        ("PVE_ENDPOINT", sim.url.as_str()),
+        ("PVE_TOKEN_ID", "virtrigaud@pve!vrtg-token"),
+        ("PVE_TOKEN_SECRET", secret),
+        ("PVE_INSECURE_SKIP_VERIFY", "true"),
+        ("PVE_NODE_SELECTOR", "pve1, pve2"),
+    ];
+    let variables = variables.map(|(name, value)| (name, Path::new(value)));
+    let mut second = Running::start(&args, &variables);
     second.says("Try next").await;
+    assert!(!second.said().contains(secret), "{}", second.said());
     let again = Kubectl::new(&assets, &kubeconfig).unwrap();
+    let ready = ["wait", "--for=condition=Ready", "provider/default"];
+    again.run(&ready, "").await.unwrap().success();
+    let path = "jsonpath={.spec.nodeSelector}";
+    let nodes = ["get", "provider", "default", "-o", path];
+    let nodes = again.run(&nodes, "").await.unwrap().success();
+    assert_eq!(nodes, r#"["pve1","pve2"]"#);
     let shown = ["get", "vm", "web-server", "-o", "jsonpath={.metadata.uid}"];
     assert_eq!(again.run(&shown, "").await.unwrap().success(), uid);
     tokio::time::sleep(Duration::from_secs(3)).await;

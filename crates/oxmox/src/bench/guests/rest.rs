@@ -115,13 +115,12 @@ async fn client(kubeconfig: &Path) -> Result<Client> {
 
 async fn objects(client: &Client, url: &str, machines: u32) -> Result<()> {
     let credentials = apply::Credentials {
-        entries: [
+        entries: vec![
             ("username", Some("root@pam".into())),
             ("password", Some("oxmox".into())),
-            ("fingerprint", None),
-            ("ca.crt", None),
         ],
         insecure: true,
+        nodes: Vec::new(),
     };
     apply::provider(client, "bench", url, credentials).await?;
     futures::stream::iter(0..machines)
