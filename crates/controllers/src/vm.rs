@@ -3,6 +3,7 @@
 mod action;
 pub(crate) mod clone;
 pub(crate) mod container;
+mod follow;
 pub(crate) mod image;
 pub(crate) mod machine;
 pub(crate) mod provider;
@@ -20,6 +21,7 @@ use crate::{context::Context, kinds::Watches};
 
 /// Has every kind looked at again when something it reads has changed.
 pub(crate) fn wire(watches: &mut Watches, context: &Arc<Context>) {
+    follow::wire(watches, context);
     machine::wire(watches, context);
     provider::wire(watches, context);
     clone::wire(watches, context);

@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    common::{ConditionList, LocalRef, Phase},
+    common::{ConditionList, GuestRef, LocalRef, Phase},
     machine::DeletionPolicy,
     quantity::Bytes,
     record::FleetRecord,
@@ -44,8 +44,8 @@ use super::{
 #[serde(rename_all = "camelCase")]
 #[x_kube(validation = Rule::new("self == oldSelf").message("a VMBackup is made once and cannot change; make another one"))]
 pub struct VMBackupSpec {
-    /// The machine.
-    pub vm_ref: LocalRef,
+    /// The machine, or with `kind: Container` a container.
+    pub vm_ref: GuestRef,
     /// The PVE storage to write to; must allow content `backup`.
     #[schemars(length(min = 1, max = 100))]
     pub storage: String,

@@ -16,6 +16,50 @@ pub struct LocalRef {
     pub name: String,
 }
 
+/// A guest in the same namespace.
+#[derive(
+    Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, KubeSchema,
+)]
+#[serde(rename_all = "camelCase")]
+pub struct GuestRef {
+    /// `VirtualMachine` or `Container`.
+    #[serde(default)]
+    pub kind: GuestKind,
+    /// Name of the object.
+    #[schemars(length(min = 1, max = 253))]
+    pub name: String,
+}
+
+impl GuestRef {
+    /// A machine.
+    pub fn machine(name: impl Into<String>) -> Self {
+        Self {
+            kind: GuestKind::VirtualMachine,
+            name: name.into(),
+        }
+    }
+
+    /// A container.
+    pub fn container(name: impl Into<String>) -> Self {
+        Self {
+            kind: GuestKind::Container,
+            name: name.into(),
+        }
+    }
+}
+
+/// What keeps a guest.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
+pub enum GuestKind {
+    /// A virtual machine.
+    #[default]
+    VirtualMachine,
+    /// An LXC container.
+    Container,
+}
+
 /// An object in this or another namespace.
 #[derive(
     Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, KubeSchema,

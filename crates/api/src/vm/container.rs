@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     common::{ConditionList, KeySelector, LocalRef, NamespacedRef, Phase},
-    machine::{DeletionPolicy, Startup},
+    machine::{DeletionPolicy, RevertTo, RevertWish, Startup},
     power::PowerState,
     quantity::Bytes,
     record::{FleetRecord, StepView},
@@ -125,6 +125,9 @@ pub struct ContainerSpec {
     /// What happens to the guest when this object is deleted.
     #[serde(default)]
     pub deletion_policy: DeletionPolicy,
+    /// The snapshot to go back to, once for each new value.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub snapshot: Option<RevertTo>,
 }
 
 // CEL cannot see a field without a type, so what containers cannot do is left out of the enum.
@@ -234,6 +237,12 @@ pub struct ContainerStatus {
     /// Addresses.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ips: Vec<String>,
+    /// The wish to go back to a snapshot that is being acted on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub revert: Option<RevertWish>,
+    /// The VMSnapshot the container was last taken back to.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reverted_to: Option<String>,
     /// What is being done right now.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub current_step: Option<StepView>,

@@ -5,7 +5,7 @@ use kube::{CustomResource, KubeSchema};
 use serde::{Deserialize, Serialize};
 
 use super::{
-    common::{ConditionList, LocalRef, Phase},
+    common::{ConditionList, GuestRef, Phase},
     record::FleetRecord,
 };
 
@@ -44,9 +44,9 @@ pub const MIGRATION_FAILED: &str = "MigrationFailed";
 #[serde(rename_all = "camelCase")]
 #[x_kube(validation = Rule::new("self == oldSelf").message("a VMMigration is done once and cannot change; make another one"))]
 pub struct VMMigrationSpec {
-    /// The machine.
-    pub vm_ref: LocalRef,
-    /// The node to move to; the best one by the machine's placement policy when left out.
+    /// The machine, or with `kind: Container` a container, which is restarted on the way.
+    pub vm_ref: GuestRef,
+    /// The node to move to; the best one by the guest's placement policy when left out.
     #[schemars(length(max = 63))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub target_node: Option<String>,

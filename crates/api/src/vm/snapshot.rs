@@ -7,7 +7,7 @@ use kube::{CustomResource, KubeSchema};
 use serde::{Deserialize, Serialize};
 
 use super::{
-    common::{ConditionList, LocalRef, Phase},
+    common::{ConditionList, GuestRef, LocalRef, Phase},
     machine::DeletionPolicy,
     record::FleetRecord,
 };
@@ -49,18 +49,18 @@ use super::{
 )]
 #[serde(rename_all = "camelCase")]
 #[x_kube(
-    validation = Rule::new("self.vmRef == oldSelf.vmRef").message("vmRef cannot change: a snapshot belongs to one machine; make another VMSnapshot"),
-    validation = Rule::new("has(self.includeMemory) == has(oldSelf.includeMemory) && (!has(self.includeMemory) || self.includeMemory == oldSelf.includeMemory)").message("includeMemory cannot change after the fact; make another VMSnapshot")
+    validation = Rule::new("self.vmRef == oldSelf.vmRef").message("vmRef cannot change: a snapshot belongs to one guest; make another VMSnapshot")
 )]
 pub struct VMSnapshotSpec {
-    /// The machine.
-    pub vm_ref: LocalRef,
+    /// The machine, or with `kind: Container` a container.
+    pub vm_ref: GuestRef,
     /// A note, shown on PVE.
     #[schemars(length(max = 4096))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
     /// Keep the running memory too, so that going back resumes. Without it the snapshot is
-    /// crash-consistent, or quiesced by the guest agent.
+    /// crash-consistent, or quiesced by the guest agent. A snapshot that was taken stays as it is: the condition
+    /// `AsDeclared` says when this was changed afterwards.
     #[serde(default)]
     pub include_memory: bool,
     /// Whether the snapshot on PVE goes away with this object.
@@ -72,7 +72,7 @@ pub struct VMSnapshotSpec {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct VMSnapshotStatus {
-    /// `Ready`.
+    /// `Ready`, and `AsDeclared` if the spec was changed to what a snapshot that was taken cannot become.
     #[schemars(schema_with = "ConditionList::schema")]
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<Condition>,

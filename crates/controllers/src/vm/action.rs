@@ -1,12 +1,19 @@
-//! Actions on machines: what snapshots, migrations and backups have in common.
+//! Actions on guests: what snapshots, migrations and backups have in common.
 
 use std::{sync::Arc, time::Duration};
 
-use api::vm::{FleetRecord, Phase, VirtualMachine};
-use fleet::{ActionFacts, ActionRecord, ClusterName, Outcome, Owner, Vmid, record::Stage};
+use api::vm::{
+    Container, FleetRecord, GuestKind, GuestRef, Phase, PowerState, RevertWish, VirtualMachine,
+};
+use fleet::{
+    ActionFacts, ActionRecord, ClusterName, Outcome, Owner, Vmid, intent::Placement, record::Stage,
+};
 use serde_json::Value;
 
-use super::{machine, refs};
+use super::{
+    container, machine,
+    refs::{self, Lookup},
+};
 use crate::{
     conditions::Conditions,
     context::{Context, owner},
@@ -18,40 +25,107 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The guest an action is done to.
 pub(super) struct Target {
-    pub(super) machine: Arc<VirtualMachine>,
+    pub(super) guest: Guest,
     pub(super) cluster: ClusterName,
     pub(super) vmid: Vmid,
     pub(super) owner: Option<Owner>,
     pub(super) node: Option<String>,
 }
 
-/// The guest of a machine.
-pub(super) fn target(context: &Context, place: &str, name: &str) -> Result<Target, refs::Missing> {
-    let machine = refs::find(&context.stores.machines, place, name).ok_or_else(|| {
-        refs::Missing::new(
-            "MachineNotFound",
-            format!("there is no VirtualMachine {name:?} in namespace {place:?}"),
-        )
-    })?;
-    let status = machine.status.clone().unwrap_or_default();
-    let record = machine::record(&status);
+/// Who keeps a guest.
+pub(super) enum Guest {
+    Machine(Arc<VirtualMachine>),
+    Container(Arc<Container>),
+}
+
+impl Guest {
+    /// The snapshot it is to go back to.
+    pub(super) fn revert(&self) -> Option<&RevertWish> {
+        match self {
+            Guest::Machine(machine) => machine.status.as_ref()?.revert.as_ref(),
+            Guest::Container(container) => container.status.as_ref()?.revert.as_ref(),
+        }
+    }
+
+    /// Whether it is declared to run.
+    pub(super) fn is_on(&self) -> bool {
+        let declared = match self {
+            Guest::Machine(machine) => machine.spec.power_state,
+            Guest::Container(container) => container.spec.power_state,
+        };
+        declared == PowerState::On
+    }
+
+    /// The one node it may be on.
+    pub(super) fn pinned(&self) -> Option<&String> {
+        match self {
+            Guest::Machine(machine) => machine.spec.node.as_ref(),
+            Guest::Container(container) => container.spec.node.as_ref(),
+        }
+    }
+
+    /// Where it may be: what placement heeds, and the bridges it needs.
+    pub(super) async fn wishes(
+        &self,
+        context: &Context,
+    ) -> Result<(Placement, Vec<String>), Lookup> {
+        match self {
+            Guest::Machine(machine) => machine::wishes(context, machine).await,
+            Guest::Container(container) => container::wishes(context, container).await,
+        }
+    }
+
+    /// Asks for a look at it.
+    pub(super) fn look_again(&self, context: &Context) {
+        match self {
+            Guest::Machine(machine) => context.queues.machines.push_object(machine),
+            Guest::Container(container) => context.queues.containers.push_object(container),
+        }
+    }
+}
+
+/// The guest an object names.
+pub(super) fn target(
+    context: &Context,
+    place: &str,
+    named: &GuestRef,
+) -> Result<Target, refs::Missing> {
+    let name = &named.name;
+    let absent = |reason: &'static str, kind: &str| {
+        let text = format!("there is no {kind} {name:?} in namespace {place:?}");
+        refs::Missing::new(reason, text)
+    };
+    let (guest, record, node, owner) = match named.kind {
+        GuestKind::VirtualMachine => {
+            let machine = refs::find(&context.stores.machines, place, name)
+                .ok_or_else(|| absent("MachineNotFound", "VirtualMachine"))?;
+            let status = machine.status.clone().unwrap_or_default();
+            let (record, owner) = (machine::record(&status), owner(&*machine));
+            (Guest::Machine(machine), record, status.node, owner)
+        }
+        GuestKind::Container => {
+            let container = refs::find(&context.stores.containers, place, name)
+                .ok_or_else(|| absent("ContainerNotFound", "Container"))?;
+            let status = container.status.clone().unwrap_or_default();
+            let (record, owner) = (container::record(&status), owner(&*container));
+            (Guest::Container(container), record, status.node, owner)
+        }
+    };
     // Before that it may lie on another node than its own, and a snapshot would hold it there.
     let made = |adopted| adopted || record.stage >= Stage::Configured;
     let identity = record
         .identity
         .filter(|identity| made(identity.adopted))
         .ok_or_else(|| {
-            refs::Missing::new(
-                "WaitingForMachine",
-                format!("VirtualMachine {name:?} has not been made on PVE yet"),
-            )
+            let text = format!("{:?} {name:?} has not been made on PVE yet", named.kind);
+            refs::Missing::new("WaitingForMachine", text)
         })?;
     Ok(Target {
-        owner: owner(&*machine).filter(|_| !identity.adopted),
+        owner: owner.filter(|_| !identity.adopted),
         cluster: identity.cluster,
         vmid: identity.vmid,
-        node: status.node,
-        machine,
+        node,
+        guest,
     })
 }
 

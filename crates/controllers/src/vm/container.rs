@@ -2,18 +2,19 @@
 
 use std::{sync::Arc, time::Duration};
 
-use api::vm::{Bytes, Container, ContainerStatus, FleetRecord, Phase, StepView};
+use api::vm::{Bytes, Container, ContainerStatus, FleetRecord, GuestRef, Phase, StepView};
 use fleet::{
     GuestIntent, GuestProgress, GuestRecord, Outcome, PowerFact,
-    intent::{Container as Lxc, Disk, DiskRole, MountPoint, Source},
+    intent::{Container as Lxc, Disk, DiskRole, MountPoint, Placement, Source},
     record::Stage,
 };
 use kube::ResourceExt as _;
 
 use super::{
+    follow::{self, Stay},
     machine::doing,
     refs::{self, Lookup, Missing},
-    translate::{self, Invalid},
+    snapshot, translate,
 };
 use crate::{
     conditions::Conditions,
@@ -25,8 +26,21 @@ use crate::{
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A container is looked at again when its Provider changes.
+/// A container is looked at again when its Provider or placement policy changes.
 pub(crate) fn wire(watches: &mut Watches, context: &Arc<Context>) {
+    let (policies, changes) = (context.clone(), crate::hub::SpecChanges::new());
+    watches.policies.subscribe(move |policy| {
+        if !changes.is_new(policy) {
+            return;
+        }
+        for container in policies.stores.containers.state() {
+            let named = container.spec.placement_ref.as_ref();
+            let reads = named.is_some_and(|named| named.name == policy.name_any());
+            if reads && namespace(&*container) == namespace(policy) {
+                policies.queues.containers.push_object(&container);
+            }
+        }
+    });
     let (context, changes) = (context.clone(), crate::hub::SpecChanges::new());
     watches.providers.subscribe(move |provider| {
         if changes.is_new(provider) {
@@ -37,7 +51,7 @@ pub(crate) fn wire(watches: &mut Watches, context: &Arc<Context>) {
     });
 }
 
-fn record(status: &ContainerStatus) -> GuestRecord {
+pub(super) fn record(status: &ContainerStatus) -> GuestRecord {
     let kept = status
         .record
         .clone()
@@ -67,6 +81,7 @@ pub(crate) async fn reconcile(
         return remove(&context, &container, before).await;
     }
     context.hold(&*container).await?;
+    let before = note_revert(&context, &container, before);
     let intent = match intent(&context, &container, &before).await {
         Ok(intent) => intent,
         Err(Lookup::Failed(error)) => return Err(error),
@@ -87,6 +102,7 @@ pub(crate) async fn reconcile(
             };
             let status = ContainerStatus {
                 conditions: now.done(),
+                observed_generation: container.metadata.generation,
                 phase: Some(phase),
                 ..before.clone()
             };
@@ -105,11 +121,59 @@ pub(crate) async fn reconcile(
             Outcome::Persist => {}
             Outcome::Waiting { retry, .. } => return Ok(Action::requeue(retry)),
             Outcome::Working { .. } => return Ok(Action::requeue(PATIENCE)),
-            Outcome::Settled | Outcome::Gone | Outcome::Failed { .. } => {
-                return Ok(Action::await_change());
+            Outcome::Settled => {
+                let stay = stay(&container, &status);
+                let moves = follow::follow(&context, &*container, &stay).await?;
+                return Ok(if moves {
+                    Action::requeue(PATIENCE)
+                } else {
+                    Action::await_change()
+                });
             }
+            Outcome::Gone | Outcome::Failed { .. } => return Ok(Action::await_change()),
         }
     }
+}
+
+/// Where a container is and belongs. One that runs is restarted elsewhere when its node is in maintenance.
+fn stay<'a>(container: &'a Container, status: &'a ContainerStatus) -> Stay<'a> {
+    Stay {
+        guest: GuestRef::container(container.name_any()),
+        pinned: container.spec.node.as_deref(),
+        is: status.node.as_deref(),
+        cluster: recorded_cluster(status),
+        makes_room: status.phase == Some(Phase::Running),
+    }
+}
+
+/// Takes note of a wish to go back to a snapshot, and of its fulfilment; the snapshot's own controller acts on it.
+fn note_revert(
+    context: &Context,
+    container: &Container,
+    mut status: ContainerStatus,
+) -> ContainerStatus {
+    status.revert = snapshot::wish(
+        container.spec.snapshot.as_ref(),
+        status.revert.as_ref(),
+        container.metadata.generation,
+    );
+    if let Some(wish) = &status.revert
+        && snapshot::is_reverted(context, &namespace(container), wish)
+    {
+        status.reverted_to = Some(wish.to.clone());
+    }
+    status
+}
+
+/// Where a container may be: what placement heeds, and the bridges it needs.
+pub(super) async fn wishes(
+    context: &Context,
+    container: &Container,
+) -> Result<(Placement, Vec<String>), Lookup> {
+    let status = container.status.clone().unwrap_or_default();
+    let intent = intent(context, container, &status).await?;
+    let bridges = intent.nics.into_iter().map(|nic| nic.bridge).collect();
+    Ok((intent.placement, bridges))
 }
 
 impl removal::KeepsGuest for ContainerStatus {
@@ -213,6 +277,7 @@ async fn intent(
     let mut mounts = Vec::new();
     for (at, mount) in spec.mount_points.iter().enumerate() {
         mounts.push(MountPoint {
+            name: mount.name.clone(),
             path: mount.path.clone(),
             storage: disk(
                 mount.storage.as_ref(),
@@ -252,9 +317,12 @@ async fn intent(
         None => None,
         Some(named) => Some(
             refs::find(&context.stores.policies, &place, &named.name).ok_or_else(|| {
-                Invalid::new(
-                    "spec.placementRef",
-                    format!("there is no VMPlacementPolicy {:?}", named.name),
+                Missing::new(
+                    "PlacementPolicyNotFound",
+                    format!(
+                        "there is no VMPlacementPolicy {:?} in namespace {place:?}; create it or change spec.placementRef",
+                        named.name
+                    ),
                 )
             })?,
         ),
@@ -300,7 +368,14 @@ fn report(
             now.set("Ready", false, what.as_str(), message);
             step = Some(message.clone());
         }
-        Outcome::Settled => now.set("Ready", true, "Settled", "the container is as declared"),
+        Outcome::Settled => {
+            let pinned = container.spec.node.as_deref();
+            let is = facts.node.as_ref().map(fleet::NodeName::as_str);
+            match is.and_then(|is| follow::elsewhere(context, container, pinned, is)) {
+                Some((reason, message)) => now.set("Ready", false, reason, message),
+                None => now.set("Ready", true, "Settled", "the container is as declared"),
+            }
+        }
         Outcome::Gone => now.set("Ready", false, "Gone", "the container is gone"),
         Outcome::Failed { why, message } => now.set("Ready", false, why.as_str(), message),
     }
@@ -332,6 +407,8 @@ fn report(
         } else {
             ips
         },
+        revert: before.revert.clone(),
+        reverted_to: before.reverted_to.clone(),
         current_step: step.map(|step| StepView { step, task }),
         record: serde_json::to_value(&record).ok().map(FleetRecord),
     }

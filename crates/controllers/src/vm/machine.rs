@@ -1,18 +1,20 @@
 //! `VirtualMachine`: one guest per object, kept as declared.
 
-mod follow;
 mod remove;
 mod report;
 mod resolve;
 
 use std::{sync::Arc, time::Duration};
 
-use api::vm::{RevertWish, VirtualMachine, VirtualMachineStatus};
+use api::vm::{GuestRef, ManagementPolicy, VirtualMachine, VirtualMachineStatus};
 use fleet::{ClusterName, GuestIntent, GuestProgress, GuestRecord, Outcome, intent::Placement};
 use kube::ResourceExt as _;
 
 pub(crate) use self::report::doing;
-use super::refs::Lookup;
+use super::{
+    follow::{self, Stay},
+    refs::Lookup,
+};
 use crate::{
     context::{Context, Error, namespace},
     kinds::Watches,
@@ -55,7 +57,6 @@ pub(crate) fn recorded_cluster(status: &VirtualMachineStatus) -> Option<ClusterN
 
 /// A machine is looked at again when an object it reads has changed.
 pub(crate) fn wire(watches: &mut Watches, context: &Arc<Context>) {
-    follow::wire(watches, context);
     let again = |context: &Arc<Context>| {
         let context = context.clone();
         move |reads: &dyn Fn(&VirtualMachine) -> bool| {
@@ -155,7 +156,9 @@ pub(crate) async fn reconcile(
     } else {
         tracing::debug!(machine = %machine.name_any(), ?outcome, "looked at");
     }
-    if matches!(outcome, Outcome::Settled) && follow::follow(&context, &machine, &status).await? {
+    if matches!(outcome, Outcome::Settled)
+        && follow::follow(&context, &*machine, &stay(&machine, &status)).await?
+    {
         return Ok(Action::requeue(PATIENCE));
     }
     report::announce(&context, &machine, &status).await;
@@ -166,24 +169,31 @@ pub(crate) async fn reconcile(
     })
 }
 
+/// Where a machine is and belongs. PVE itself moves what its HA manager looks after, and what does not run is in nobody's way.
+fn stay<'a>(machine: &'a VirtualMachine, status: &'a VirtualMachineStatus) -> Stay<'a> {
+    let spec = &machine.spec;
+    Stay {
+        guest: GuestRef::machine(machine.name_any()),
+        pinned: spec.node.as_deref(),
+        is: status.node.as_deref(),
+        cluster: recorded_cluster(status),
+        makes_room: spec.management_policy == ManagementPolicy::Manage
+            && spec.ha.is_none()
+            && status.power_state.as_deref() == Some("On"),
+    }
+}
+
 /// Takes note of a wish to go back to a snapshot, and of its fulfilment; the snapshot's own controller acts on it.
 fn note_revert(
     context: &Context,
     machine: &VirtualMachine,
     mut status: VirtualMachineStatus,
 ) -> VirtualMachineStatus {
-    let wanted = machine
-        .spec
-        .snapshot
-        .as_ref()
-        .and_then(|snapshot| snapshot.revert_to_ref.as_ref());
-    status.revert = wanted.map(|wanted| match &status.revert {
-        Some(known) if known.to == wanted.name => known.clone(),
-        _ => RevertWish {
-            to: wanted.name.clone(),
-            generation: machine.metadata.generation.unwrap_or_default(),
-        },
-    });
+    status.revert = super::snapshot::wish(
+        machine.spec.snapshot.as_ref(),
+        status.revert.as_ref(),
+        machine.metadata.generation,
+    );
     if let Some(wish) = &status.revert
         && super::snapshot::is_reverted(context, &namespace(machine), wish)
     {

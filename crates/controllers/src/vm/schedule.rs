@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use api::vm::{
-    DeletionPolicy, LocalRef, Phase, VMSnapshot, VMSnapshotSchedule, VMSnapshotScheduleStatus,
+    DeletionPolicy, GuestRef, Phase, VMSnapshot, VMSnapshotSchedule, VMSnapshotScheduleStatus,
     VMSnapshotSpec, VirtualMachine,
 };
 use jiff::{SignedDuration, Timestamp};
@@ -185,9 +185,7 @@ async fn take(
             ..ObjectMeta::default()
         },
         spec: VMSnapshotSpec {
-            vm_ref: LocalRef {
-                name: machine.name_any(),
-            },
+            vm_ref: GuestRef::machine(machine.name_any()),
             description: schedule.spec.description.clone(),
             include_memory: schedule.spec.include_memory,
             deletion_policy: DeletionPolicy::Delete,

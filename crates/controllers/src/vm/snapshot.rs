@@ -6,9 +6,11 @@ use std::{
     time::Duration,
 };
 
-use api::vm::{DeletionPolicy, Phase, PowerState, VMSnapshot, VMSnapshotStatus};
+use api::vm::{
+    DeletionPolicy, GuestRef, Phase, RevertTo, RevertWish, VMSnapshot, VMSnapshotStatus,
+};
 use fleet::{
-    Outcome,
+    ActionRecord, Outcome,
     intent::{SnapshotIntent, SnapshotWish},
 };
 use jiff::Timestamp;
@@ -26,28 +28,41 @@ use crate::{
     work::Action,
 };
 
+/// The condition that says that a snapshot is not what its spec says now.
+const AS_DECLARED: &str = "AsDeclared";
 /// The longest name PVE gives a snapshot.
 const LONGEST: usize = 40;
 
-/// Snapshots are looked at again when their machine changes.
+/// Snapshots are looked at again when their guest changes.
 pub(crate) fn wire(watches: &mut Watches, context: &Arc<Context>) {
-    let context = context.clone();
-    watches.machines.subscribe(move |machine| {
-        let (place, name) = (namespace(machine), machine.name_any());
-        let wish = machine
-            .status
-            .as_ref()
-            .and_then(|status| status.revert.as_ref());
-        for snapshot in context.stores.snapshots.state() {
-            let open = !is_settled(&snapshot);
-            let wished = wish.is_some_and(|wish| wish.to == snapshot.name_any());
-            if namespace(&*snapshot) == place
-                && snapshot.spec.vm_ref.name == name
-                && (open || wished)
-            {
-                context.queues.snapshots.push_object(&snapshot);
+    let again = |context: &Arc<Context>| {
+        let context = context.clone();
+        move |place: &str, guest: &GuestRef, wish: Option<&RevertWish>| {
+            for snapshot in context.stores.snapshots.state() {
+                let open = !is_settled(&snapshot);
+                let wished = wish.is_some_and(|wish| wish.to == snapshot.name_any());
+                if namespace(&*snapshot) == place
+                    && snapshot.spec.vm_ref == *guest
+                    && (open || wished)
+                {
+                    context.queues.snapshots.push_object(&snapshot);
+                }
             }
         }
+    };
+    let look = again(context);
+    watches.machines.subscribe(move |machine| {
+        let guest = GuestRef::machine(machine.name_any());
+        let status = machine.status.as_ref();
+        let wish = status.and_then(|status| status.revert.as_ref());
+        look(&namespace(machine), &guest, wish);
+    });
+    let look = again(context);
+    watches.containers.subscribe(move |container| {
+        let guest = GuestRef::container(container.name_any());
+        let status = container.status.as_ref();
+        let wish = status.and_then(|status| status.revert.as_ref());
+        look(&namespace(container), &guest, wish);
     });
 }
 
@@ -75,9 +90,9 @@ pub(crate) async fn reconcile(
         context.hold(&*snapshot).await?;
     }
     let place = namespace(&*snapshot);
-    let target = match action::target(&context, &place, &snapshot.spec.vm_ref.name) {
+    let target = match action::target(&context, &place, &snapshot.spec.vm_ref) {
         Ok(target) => target,
-        // A machine that is gone took its snapshots along; nothing was taken of one that never was.
+        // A guest that is gone took its snapshots along; nothing was taken of one that never was.
         Err(_) if leaving => {
             context.release(&*snapshot).await?;
             return Ok(Action::await_change());
@@ -115,6 +130,7 @@ pub(crate) async fn reconcile(
         if leaving {
             phase = Phase::Deleting;
         }
+        as_declared(&mut now, &snapshot, &progress.record);
         let taken = progress
             .facts
             .created
@@ -126,7 +142,7 @@ pub(crate) async fn reconcile(
             snapshot_name: Some(intent.name.clone()),
             taken_at: taken.map(Time).or(status.taken_at),
             parent: progress.facts.parent.clone().or(status.parent),
-            children: children(&context, &place, &snapshot.spec.vm_ref.name, &intent.name),
+            children: children(&context, &place, &snapshot.spec.vm_ref, &intent.name),
             memory: progress.facts.memory.or(status.memory),
             record: action::keep(&progress.record),
         };
@@ -135,7 +151,7 @@ pub(crate) async fn reconcile(
             if matches!(intent.wish, SnapshotWish::Reverted { .. })
                 && progress.outcome == Outcome::Settled
             {
-                context.queues.machines.push_object(&target.machine);
+                target.guest.look_again(&context);
             }
             return Ok(action::next(&progress.outcome));
         }
@@ -184,18 +200,13 @@ fn intent(
     status: &VMSnapshotStatus,
     target: &Target,
 ) -> Option<SnapshotIntent> {
-    let wished = target
-        .machine
-        .status
-        .as_ref()
-        .and_then(|status| status.revert.as_ref());
-    let wish = match wished {
+    let wish = match target.guest.revert() {
         Some(wish)
             if wish.to == snapshot.name_any() && action::record(status.record.as_ref()).done =>
         {
             SnapshotWish::Reverted {
                 generation: u64::try_from(wish.generation).unwrap_or_default(),
-                start: target.machine.spec.power_state == PowerState::On,
+                start: target.guest.is_on(),
             }
         }
         _ => SnapshotWish::Present,
@@ -216,10 +227,10 @@ fn intent(
 }
 
 /// VMSnapshots whose snapshot builds on this one.
-fn children(context: &Context, place: &str, machine: &str, name: &str) -> Vec<String> {
+fn children(context: &Context, place: &str, guest: &GuestRef, name: &str) -> Vec<String> {
     let all = context.stores.snapshots.state_filter(|other| {
         namespace(other) == place
-            && other.spec.vm_ref.name == machine
+            && other.spec.vm_ref == *guest
             && other
                 .status
                 .as_ref()
@@ -256,8 +267,43 @@ fn pve_name(name: &str) -> String {
     }
 }
 
-/// Whether a machine's wish to go back to a snapshot was fulfilled.
-pub(super) fn is_reverted(context: &Context, place: &str, wish: &api::vm::RevertWish) -> bool {
+/// Says so when the spec was changed to what a snapshot that was taken cannot become any more.
+fn as_declared(now: &mut Conditions, snapshot: &VMSnapshot, record: &ActionRecord) {
+    let (declared, taken) = (snapshot.spec.include_memory, record.facts.memory);
+    // A guest that was off had no memory to keep.
+    let (reason, message) = match (record.done, declared, taken) {
+        (true, false, Some(true)) => (
+            "MemoryIncluded",
+            "it was taken with memory; make another VMSnapshot to have one without",
+        ),
+        (true, true, Some(false)) => (
+            "MemoryNotIncluded",
+            "it was taken without memory, because the guest was off or it was not asked for then; \
+             make another VMSnapshot to have one with it",
+        ),
+        _ => return,
+    };
+    now.set(AS_DECLARED, false, reason, message);
+}
+
+/// Takes note of a guest's wish to go back to a snapshot, which the snapshot's controller acts on.
+pub(super) fn wish(
+    wanted: Option<&RevertTo>,
+    known: Option<&RevertWish>,
+    generation: Option<i64>,
+) -> Option<RevertWish> {
+    let wanted = wanted.and_then(|wanted| wanted.revert_to_ref.as_ref())?;
+    Some(match known {
+        Some(known) if known.to == wanted.name => known.clone(),
+        _ => RevertWish {
+            to: wanted.name.clone(),
+            generation: generation.unwrap_or_default(),
+        },
+    })
+}
+
+/// Whether a guest's wish to go back to a snapshot was fulfilled.
+pub(super) fn is_reverted(context: &Context, place: &str, wish: &RevertWish) -> bool {
     let found = refs::find(&context.stores.snapshots, place, &wish.to);
     let record =
         found.and_then(|found| Some(action::record(found.status.as_ref()?.record.as_ref())));

@@ -3,8 +3,8 @@
 use std::{sync::Arc, time::Duration};
 
 use api::vm::{
-    BackupCompression, BackupMode as Mode, Bytes, DeletionPolicy, Phase, VMBackup, VMBackupStatus,
-    VMMigration, VMMigrationStatus,
+    BackupCompression, BackupMode as Mode, Bytes, DeletionPolicy, GuestRef, Phase, VMBackup,
+    VMBackupStatus, VMMigration, VMMigrationStatus,
 };
 use fleet::{
     NodeName, Outcome,
@@ -15,7 +15,6 @@ use kube::ResourceExt as _;
 
 use super::{
     action::{self, Target},
-    machine,
     refs::{Lookup, Missing},
     translate::{Invalid, storage},
 };
@@ -26,26 +25,37 @@ use crate::{
     work::Action,
 };
 
-/// Both wait for their machine.
+/// Both wait for their guest.
 pub(crate) fn wire(watches: &mut Watches, context: &Arc<Context>) {
-    let context = context.clone();
+    let again = |context: &Arc<Context>| {
+        let context = context.clone();
+        move |place: &str, guest: &GuestRef| {
+            for migration in context.stores.migrations.state() {
+                let phase = migration.status.as_ref().and_then(|status| status.phase);
+                let there = namespace(&*migration) == place;
+                if there && migration.spec.vm_ref == *guest && is_open(phase) {
+                    context.queues.migrations.push_object(&migration);
+                }
+            }
+            for backup in context.stores.backups.state() {
+                let phase = backup.status.as_ref().and_then(|status| status.phase);
+                let there = namespace(&*backup) == place;
+                if there && backup.spec.vm_ref == *guest && is_open(phase) {
+                    context.queues.backups.push_object(&backup);
+                }
+            }
+        }
+    };
+    let look = again(context);
     watches.machines.subscribe(move |machine| {
-        let (place, name) = (namespace(machine), machine.name_any());
-        for migration in context.stores.migrations.state() {
-            let phase = migration.status.as_ref().and_then(|status| status.phase);
-            if namespace(&*migration) == place
-                && migration.spec.vm_ref.name == name
-                && is_open(phase)
-            {
-                context.queues.migrations.push_object(&migration);
-            }
-        }
-        for backup in context.stores.backups.state() {
-            let phase = backup.status.as_ref().and_then(|status| status.phase);
-            if namespace(&*backup) == place && backup.spec.vm_ref.name == name && is_open(phase) {
-                context.queues.backups.push_object(&backup);
-            }
-        }
+        look(&namespace(machine), &GuestRef::machine(machine.name_any()));
+    });
+    let look = again(context);
+    watches.containers.subscribe(move |container| {
+        look(
+            &namespace(container),
+            &GuestRef::container(container.name_any()),
+        );
     });
 }
 
@@ -148,39 +158,36 @@ pub(crate) async fn reconcile(
             .await?;
         if progress.outcome != Outcome::Persist {
             if progress.outcome.is_done() {
-                context.queues.machines.push_object(&target.machine);
+                target.guest.look_again(&context);
             }
             return Ok(action::next(&progress.outcome));
         }
     }
 }
 
-/// What a migration asks for, and of which guest. Until the node is `chosen`, what the machine asks of its node must be known.
+/// What a migration asks for, and of which guest. Until the node is `chosen`, what the guest asks of its node must be known.
 async fn wanted(
     context: &Context,
     place: &str,
     migration: &VMMigration,
     chosen: bool,
 ) -> Result<(MigrationIntent, Target), Lookup> {
-    let target = action::target(context, place, &migration.spec.vm_ref.name)?;
+    let target = action::target(context, place, &migration.spec.vm_ref)?;
     let mut intent = migration_intent(migration, &target)?;
     if intent.target.is_none() && !chosen {
-        (intent.placement, intent.bridges) = machine::wishes(context, &target.machine).await?;
+        (intent.placement, intent.bridges) = target.guest.wishes(context).await?;
     }
     Ok((intent, target))
 }
 
 fn migration_intent(migration: &VMMigration, target: &Target) -> Result<MigrationIntent, Missing> {
     let spec = &migration.spec;
-    let pinned = target.machine.spec.node.as_ref();
-    if let Some(pinned) = pinned
+    if let Some(pinned) = target.guest.pinned()
         && spec.target_node.as_ref() != Some(pinned)
     {
         return Err(Invalid::new(
             "spec.vmRef",
-            format!(
-                "the machine is pinned to node {pinned:?} by its spec.node; change that instead"
-            ),
+            format!("the guest is pinned to node {pinned:?} by its spec.node; change that instead"),
         )
         .into());
     }
@@ -226,7 +233,7 @@ pub(crate) async fn backup(backup: Arc<VMBackup>, context: Arc<Context>) -> Resu
         }
     }
     let place = namespace(&*backup);
-    let found = action::target(&context, &place, &backup.spec.vm_ref.name)
+    let found = action::target(&context, &place, &backup.spec.vm_ref)
         .and_then(|target| backup_intent(&backup, &target));
     let intent = match found {
         Ok(intent) => intent,

@@ -1,6 +1,6 @@
 //! The documented manifests do what their sections say.
 
-use api::vm::{Phase, Provider, VMClass, VirtualMachine};
+use api::vm::{Phase, Provider, VMClass, VMSnapshot, VirtualMachine};
 use serde_json::json;
 
 use crate::{manifest, prepared};
@@ -92,6 +92,29 @@ async fn a_larger_class_reaches_the_guest() {
         })
         .await;
     assert_eq!(class.spec.cpus, 8);
+}
+
+/// The documentation declares one snapshot twice: with memory, and later without and with another text.
+#[tokio::test(start_paused = true)]
+async fn a_snapshot_declared_otherwise_after_it_was_taken_stays_and_says_so() {
+    let bed = prepared().await;
+    bed.apply(manifest!("machine")).await;
+    bed.until_ready::<VirtualMachine>("web-server").await;
+    bed.apply(manifest!("snapshot-memory")).await;
+    let taken: VMSnapshot = bed.until_ready("before-upgrade").await;
+    assert_eq!(taken.status.as_ref().unwrap().memory, Some(true));
+    bed.apply(manifest!("snapshot-plain")).await;
+    let declared: VMSnapshot = bed.until_ready("before-upgrade").await;
+    let status = declared.status.unwrap();
+    assert_eq!(status.memory, Some(true));
+    assert_eq!(status.taken_at, taken.status.unwrap().taken_at);
+    let as_declared = api::vm::condition(&status.conditions, "AsDeclared").unwrap();
+    assert_eq!(as_declared.status, "False");
+    assert!(
+        as_declared.message.contains("another VMSnapshot"),
+        "{}",
+        as_declared.message
+    );
 }
 
 #[tokio::test(start_paused = true)]

@@ -97,6 +97,54 @@ async fn a_node_in_maintenance_is_left_by_the_machines_that_run_on_it() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_move_that_still_waits_is_taken_back_when_the_maintenance_ends() {
+    let bed = prepared().await;
+    bed.apply(
+        "
+apiVersion: infra.virtrigaud.io/v1beta1
+kind: VMPlacementPolicy
+metadata: { name: here-only }
+spec: { nodeSelector: [pve2] }
+",
+    )
+    .await;
+    let placed = format!(
+        "{}  placementRef: {{ name: here-only }}\n",
+        manifest!("machine")
+    );
+    bed.apply(&placed).await;
+    bed.until_ready::<VirtualMachine>("web-server").await;
+    bed.pve().maintain_node("pve2", true);
+    bed.sleep(Duration::from_mins(2)).await;
+    let waiting = bed.names::<VMMigration>().await;
+    assert_eq!(waiting.len(), 1, "{waiting:?}");
+    bed.pve().maintain_node("pve2", false);
+    bed.sleep(Duration::from_mins(2)).await;
+    assert_eq!(bed.names::<VMMigration>().await, Vec::<String>::new());
+    assert_eq!(bed.guest("web-server").await.node, "pve2");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_machine_that_comes_up_says_once_that_it_is_ready() {
+    let bed = prepared().await;
+    bed.apply(manifest!("machine")).await;
+    bed.until_ready::<VirtualMachine>("web-server").await;
+    bed.sleep(Duration::from_mins(5)).await;
+    let events: kube::Api<k8s_openapi::api::core::v1::Event> =
+        kube::Api::namespaced(bed.client.clone(), "default");
+    let all = events
+        .list(&kube::api::ListParams::default())
+        .await
+        .unwrap();
+    let said = all.iter().filter(|event| {
+        event.involved_object.kind.as_deref() == Some("VirtualMachine")
+            && event.reason.as_deref() == Some("Ready")
+    });
+    let said: Vec<_> = said.filter_map(|event| event.message.clone()).collect();
+    assert_eq!(said.len(), 1, "{said:?}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_restored_machine_is_on_the_storage_asked_for() {
     let bed = prepared().await;
     bed.apply(manifest!("machine")).await;

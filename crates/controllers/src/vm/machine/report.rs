@@ -11,7 +11,7 @@ use fleet::{
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::ResourceExt as _;
 
-use super::{super::refs::Missing, follow};
+use super::super::{follow, refs::Missing};
 use crate::{conditions::Conditions, context::Context};
 
 fn begin(context: &Context, machine: &VirtualMachine, before: &[Condition]) -> Conditions {
@@ -59,7 +59,12 @@ pub(super) fn status(
     let was_settled = record.stage >= Stage::Settled;
     ready(&mut now, &outcome, &facts, before);
     if let (Outcome::Settled, Some(node)) = (&outcome, &facts.node)
-        && let Some((reason, message)) = follow::elsewhere(context, machine, node.as_str())
+        && let Some((reason, message)) = follow::elsewhere(
+            context,
+            machine,
+            machine.spec.node.as_deref(),
+            node.as_str(),
+        )
     {
         now.set("Ready", false, reason, message);
     }
