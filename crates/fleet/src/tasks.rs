@@ -5,8 +5,8 @@
 //! likely. And they are put together: one or two tasks are asked for by name, more of them by one list for the whole cluster;
 //! of several tasks of one owner only the one that is expected last decides when, because the owner waits for all of them.
 //!
-//! The list is made by PVE's statistics daemon and may show an ended task as running for some seconds. Who should long have
-//! ended by what is known is therefore asked for by name now and then.
+//! The list is what each node last told the others: at the end of a task, but for tasks whose daemon was restarted meanwhile
+//! only every ten seconds. Who should long have ended by what is known is therefore asked for by name now and then.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
