@@ -106,6 +106,9 @@ pub struct PlacementConstraints {
     #[schemars(range(min = 1, max = 100))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_cpu_overcommit: Option<u32>,
+    /// CPUs and memory of the guest must fit one socket of the node, so that it need not reach across.
+    #[serde(default)]
+    pub fit_numa: bool,
 }
 
 /// Who uses a policy.

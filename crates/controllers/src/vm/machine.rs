@@ -178,7 +178,7 @@ fn stay<'a>(machine: &'a VirtualMachine, status: &'a VirtualMachineStatus) -> St
         is: status.node.as_deref(),
         cluster: recorded_cluster(status),
         makes_room: spec.management_policy == ManagementPolicy::Manage
-            && spec.ha.is_none()
+            && !spec.ha.as_ref().is_some_and(|ha| ha.enabled)
             && status.power_state.as_deref() == Some("On"),
     }
 }

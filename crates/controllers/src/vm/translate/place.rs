@@ -65,6 +65,7 @@ pub(crate) fn placement(
         max_guests: constraints.max_vms_per_node,
         min_free_memory: constraints.min_free_memory.map(size),
         cpu_percent: constraints.max_cpu_overcommit.map(|times| times * 100),
+        fit_numa: constraints.fit_numa,
         ..Placement::default()
     })
 }
@@ -106,6 +107,8 @@ pub(super) fn label_tags<'a>(
 
 #[cfg(test)]
 mod tests {
+    use api::vm::PlacementConstraints;
+
     use super::*;
 
     #[test]
@@ -121,11 +124,16 @@ mod tests {
     fn a_policy_narrows_the_providers_nodes_and_never_widens_them() {
         let policy = VMPlacementPolicySpec {
             node_selector: vec!["b".into(), "c".into()],
+            constraints: Some(PlacementConstraints {
+                fit_numa: true,
+                ..PlacementConstraints::default()
+            }),
             ..VMPlacementPolicySpec::default()
         };
         let all = ["a".to_owned(), "b".to_owned()];
         let place = placement(None, &all, Some(&policy), &[]).unwrap();
         assert_eq!(place.nodes, [NodeName::new("b").unwrap()]);
+        assert!(place.fit_numa);
         let none = placement(None, &["z".to_owned()], Some(&policy), &[]).unwrap_err();
         assert!(none.to_string().contains("none in common"), "{none}");
     }
