@@ -113,6 +113,18 @@ impl Desired {
         self.keys.insert("tags".to_owned(), wish);
     }
 
+    /// What of it is taken back when it is no longer declared.
+    pub(crate) fn options(&self) -> BTreeSet<String> {
+        let keys = self.keys.keys();
+        keys.filter(|key| is_option(key)).cloned().collect()
+    }
+
+    /// Takes back what was declared before and is not any more.
+    pub(crate) fn take_back(&mut self, before: &BTreeSet<String>) {
+        let gone = before.iter().filter(|key| !self.keys.contains_key(*key));
+        self.absent.extend(gone.cloned());
+    }
+
     /// A digest of everything wanted. Secrets go in only through the digest.
     pub(crate) fn digest(&self) -> String {
         // The first-boot image comes and goes without anybody declaring anything.
@@ -125,6 +137,37 @@ impl Desired {
         hash.update(format!("{lasting:?}"));
         cloudinit::hex(&hash.finalize()[..12])
     }
+}
+
+/// Whether a key is an option that a guest can do without, and not a part of what it is.
+fn is_option(key: &str) -> bool {
+    const OPTIONS: &[&str] = &[
+        "affinity",
+        "allow-ksm",
+        "args",
+        "balloon",
+        "cpu",
+        "cpulimit",
+        "cpuunits",
+        "features",
+        "hotplug",
+        "hugepages",
+        "kvm",
+        "nameserver",
+        "onboot",
+        "protection",
+        "searchdomain",
+        "shares",
+        "startup",
+        "tablet",
+        "tags",
+        "vcpus",
+        "vga",
+        "watchdog",
+    ];
+    const NUMBERED: &[&str] = &["hostpci", "numa", "rng", "serial", "usb"];
+    let name = key.trim_end_matches(|c: char| c.is_ascii_digit());
+    OPTIONS.contains(&key) || (name != key && NUMBERED.contains(&name))
 }
 
 /// What the rendering must know beside intent and identity.

@@ -7,7 +7,7 @@
 //! carries its owner's mark, so work that was begun is found again, but a stored record finds it
 //! without looking.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
@@ -188,6 +188,9 @@ pub struct GuestRecord {
     /// Digest of the configuration last written in full.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub applied: Option<String>,
+    /// Options that were declared and written: they are taken back when they no longer are.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub declared: BTreeSet<String>,
     /// The first-boot image.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seed: Option<Seed>,
@@ -203,6 +206,9 @@ pub struct GuestRecord {
     /// Digest of pool, high availability and firewall as last written.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub beside: Option<String>,
+    /// Of pool, high availability and firewall, what was written.
+    #[serde(default, skip_serializing_if = "Given::is_nothing")]
+    pub given: Given,
     /// A linked copy turned out to be impossible: the next try makes a full one.
     #[serde(default, skip_serializing_if = "is_false")]
     pub full: bool,
@@ -215,6 +221,27 @@ pub struct GuestRecord {
     /// Disks that came larger from the source than they are declared, and how large, in bytes.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub brought: BTreeMap<String, u64>,
+}
+
+/// What was written beside a guest's configuration, to be taken back when it is no longer declared.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Given {
+    /// The pool it was put into.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pool: Option<String>,
+    /// It was given to high availability.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub ha: bool,
+    /// Its firewall was written.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub firewall: bool,
+}
+
+impl Given {
+    fn is_nothing(&self) -> bool {
+        *self == Self::default()
+    }
 }
 
 /// What the caller keeps about a snapshot, a migration or a backup.

@@ -1,7 +1,7 @@
 //! What PVE keeps beside a guest's configuration: pool, high availability, firewall.
 
 use pve::{
-    GuestKind, HaSid, PoolId,
+    HaSid, PoolId,
     api::{
         firewall::Rule,
         ha::{HaResource, HaRule, HaRuleKind},
@@ -15,7 +15,7 @@ use crate::{
     Failure, NodeName,
     cloudinit::hex,
     intent::{FirewallDirection, FirewallIntent, Ha, HaState, Power},
-    record::Identity,
+    record::{Given, Identity},
     view::View,
 };
 
@@ -43,17 +43,84 @@ impl Pass<'_> {
         identity: &Identity,
         node: &NodeName,
     ) -> Flow<()> {
-        if let Some(pool) = self.intent.options.pool.clone() {
-            self.join_pool(view, identity, &pool).await?;
+        let given = self.record.given.clone();
+        match self.intent.options.pool.clone() {
+            Some(pool) => self.join_pool(view, identity, &pool).await?,
+            None => self.leave_pool(view, identity, given.pool).await?,
         }
-        if let Some(firewall) = self.intent.options.firewall.clone() {
-            self.firewall(identity, node, &firewall).await?;
+        match self.intent.options.firewall.clone() {
+            Some(firewall) => self.firewall(identity, node, &firewall).await?,
+            None if given.firewall => {
+                let none = FirewallIntent {
+                    enable: Some(false),
+                    ..FirewallIntent::default()
+                };
+                self.firewall(identity, node, &none).await?;
+            }
+            None => {}
         }
-        if let Some(ha) = self.intent.options.ha.clone() {
-            self.high_availability(identity, &ha).await?;
+        match self.intent.options.ha.clone() {
+            Some(ha) => self.high_availability(identity, &ha).await?,
+            None if given.ha => self.leave_high_availability(identity).await?,
+            None => {}
         }
+        let options = &self.intent.options;
+        self.record.given = Given {
+            pool: options.pool.clone(),
+            ha: options.ha.is_some(),
+            firewall: options.firewall.is_some(),
+        };
         self.record.beside = self.beside_digest();
         Ok(())
+    }
+
+    /// Takes the guest out of the pool it was put into, if it is still there.
+    async fn leave_pool(
+        &mut self,
+        view: &View,
+        identity: &Identity,
+        given: Option<String>,
+    ) -> Flow<()> {
+        let row = view.guests.get(&identity.vmid);
+        let seen = row.and_then(|row| row.pool.clone());
+        let Some(pool) = given.filter(|given| Some(given) == seen.as_ref()) else {
+            return Ok(());
+        };
+        let id = PoolId::new(pool)
+            .map_err(|error| failed(Failure::Invalid, format!("pool: {error}")))?;
+        let change = PoolChange {
+            vms: vec![identity.vmid],
+            delete: true,
+            ..PoolChange::default()
+        };
+        let left = self.cluster.client.pools().update(&id, &change).await;
+        left.map_err(|error| self.trouble("leaving the pool", &error))
+    }
+
+    /// Takes the guest back from high availability; it stays as it is.
+    async fn leave_high_availability(&mut self, identity: &Identity) -> Flow<()> {
+        let client = self.cluster.client.ha();
+        let rule = rule_name(identity);
+        let rules = match client.rules().await {
+            Ok(rules) => rules,
+            Err(error) if error.is_unknown() => {
+                return Err(self.trouble("reading the rules of high availability", &error));
+            }
+            // PVE 8 has none.
+            Err(_) => Vec::new(),
+        };
+        let removed = async {
+            if rules.iter().any(|known| known.name == rule) {
+                client.delete_rule(&rule).await?;
+            }
+            client.remove(&HaSid::of(self.kind(), identity.vmid)).await
+        };
+        match removed.await {
+            Err(error) if !error.is_not_found() => {
+                Err(self.trouble("taking the guest back from high availability", &error))
+            }
+            _ => Ok(()),
+        }
     }
 
     async fn join_pool(&mut self, view: &View, identity: &Identity, pool: &str) -> Flow<()> {
@@ -92,12 +159,7 @@ impl Pass<'_> {
             let text = "ha.nodes: needs PVE 9: use ha.group";
             return Err(failed(Failure::Unsupported, text));
         }
-        let kind = if self.kind() == GuestKind::Lxc {
-            GuestKind::Lxc
-        } else {
-            GuestKind::Qemu
-        };
-        let sid = HaSid::of(kind, identity.vmid);
+        let sid = HaSid::of(self.kind(), identity.vmid);
         let state = match (ha.state, self.intent.power) {
             (HaState::Ignored, _) => "ignored",
             (HaState::Managed, Power::On | Power::Paused) => "started",
@@ -120,7 +182,7 @@ impl Pass<'_> {
             return Ok(());
         }
         let rule = HaRule {
-            name: format!("oxmox-{}", identity.vmid),
+            name: rule_name(identity),
             resources: vec![sid],
             kind: HaRuleKind::NodeAffinity {
                 nodes: ha.nodes.join(","),
@@ -187,6 +249,11 @@ impl Pass<'_> {
         let written = written.await;
         written.map_err(|error| self.node_trouble(node, "writing the firewall", &error))
     }
+}
+
+/// The rule that says on which nodes a guest is preferred.
+fn rule_name(identity: &Identity) -> String {
+    format!("oxmox-{}", identity.vmid)
 }
 
 fn rules(want: &FirewallIntent) -> Vec<Rule> {

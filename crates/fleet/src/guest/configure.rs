@@ -122,7 +122,7 @@ impl Pass<'_> {
         });
         self.record.stage = self.record.stage.max(Stage::Configured);
         if changes.moves.is_empty() && changes.grow.is_empty() {
-            self.record.applied = Some(self.desired(view, identity)?.digest());
+            self.applied(view, identity)?;
         }
         Ok(())
     }

@@ -21,7 +21,7 @@ use crate::{
     intent::{Loss, Management, Power, Readiness},
     plan::{self, After, Known, Step, Wanted},
     prop::Prop,
-    record::{Identity, SeedState, Stage, StepKind},
+    record::{Given, Identity, SeedState, Stage, StepKind},
     view::View,
 };
 
@@ -155,6 +155,9 @@ impl Pass<'_> {
             self.record.stage = Stage::New;
             self.record.attempts += 1;
             self.record.applied = None;
+            self.record.declared.clear();
+            self.record.beside = None;
+            self.record.given = Given::default();
             self.record.brought.clear();
             self.record.pending.clear();
             self.record.booted = false;
@@ -235,9 +238,7 @@ impl Pass<'_> {
             restart: self.intent.restarts > self.record.restarts
                 && self.record.stage >= Stage::Started,
             correct: self.intent.policy.correct_drift || redeclared,
-            beside: self
-                .beside_digest()
-                .is_some_and(|digest| self.record.beside != Some(digest)),
+            beside: self.record.beside != self.beside_digest(),
         };
         let wanted = Wanted {
             power: self.intent.power,
@@ -396,7 +397,7 @@ impl Pass<'_> {
         });
         if changes.is_empty() {
             self.record.stage = self.record.stage.max(Stage::Configured);
-            self.record.applied = Some(digest);
+            self.applied(view, identity)?;
             return Ok(None);
         }
         Ok(Some(changes))

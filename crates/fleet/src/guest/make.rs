@@ -454,7 +454,19 @@ impl Pass<'_> {
         } else {
             desired::virtual_machine(self.intent, identity, context)
         };
-        rendered.map_err(|invalid| failed(Failure::Invalid, invalid.to_string()))
+        let mut want = rendered.map_err(|invalid| failed(Failure::Invalid, invalid.to_string()))?;
+        // What was taken over keeps what it is left with.
+        if !identity.adopted {
+            want.take_back(&self.record.declared);
+        }
+        Ok(want)
+    }
+
+    /// Takes note that everything declared now has been written.
+    pub(super) fn applied(&mut self, view: &View, identity: &Identity) -> Flow<()> {
+        self.record.declared = self.desired(view, identity)?.options();
+        self.record.applied = Some(self.desired(view, identity)?.digest());
+        Ok(())
     }
 }
 

@@ -87,6 +87,47 @@ async fn a_guest_under_high_availability_is_started_followed_and_leaves_nothing_
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_is_no_longer_declared_beside_a_guest_is_taken_back() {
+    let mut bench = Bench::new();
+    bench.ready().await;
+    let tenant = PoolId::new("tenant").unwrap();
+    bench.client().pools().create(&tenant, None).await.unwrap();
+    let plain = machine("web", TEMPLATE);
+    let mut intent = plain.clone();
+    intent.options.pool = Some("tenant".to_owned());
+    intent.options.ha = Some(Ha {
+        nodes: vec!["pve1".to_owned()],
+        ..Ha::default()
+    });
+    intent.options.firewall = Some(FirewallIntent {
+        enable: Some(true),
+        rules: vec![FirewallRule {
+            action: "accept".to_owned(),
+            ..FirewallRule::default()
+        }],
+        ..FirewallIntent::default()
+    });
+    let owner = bench.want(intent);
+    bench.run().await;
+    bench.run_for(std::time::Duration::from_secs(30)).await;
+    let identity = bench.record(&owner).identity.clone().unwrap();
+    let client = bench.client();
+    assert_eq!(client.pools().get(&tenant).await.unwrap().members.len(), 1);
+
+    bench.want(plain);
+    bench.run().await;
+    assert_eq!(bench.progress(&owner).outcome, Outcome::Settled);
+    let pool = client.pools().get(&tenant).await.unwrap();
+    assert!(pool.members.is_empty(), "{pool:?}");
+    assert!(client.ha().resources().await.unwrap().is_empty());
+    assert!(client.ha().rules().await.unwrap().is_empty());
+    let node = bench.progress(&owner).facts.node.clone().unwrap();
+    let guest = client.node(&node).qemu(identity.vmid);
+    assert!(guest.firewall().rules().await.unwrap().is_empty());
+    assert!(guest.status().await.unwrap().is_running());
+}
+
+#[tokio::test(start_paused = true)]
 async fn firewall_rules_are_written_in_order_and_only_when_they_differ() {
     let mut bench = Bench::new();
     bench.ready().await;

@@ -49,6 +49,37 @@ async fn more_cores_stay_pending_until_a_restart_that_the_policy_must_allow() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_option_that_is_no_longer_declared_is_taken_back_and_others_are_left() {
+    let (mut bench, owner, qemu) = settled().await;
+    let by_hand = GuestConfig::new().with("cpuunits", 200);
+    qemu.configure(&ConfigChange::set(by_hand)).await.unwrap();
+    let mut intent = machine("web", TEMPLATE);
+    intent.options.tags = Some(vec!["shop".to_owned()]);
+    intent.options.onboot = Some(true);
+    intent.hardware.cpu.limit = Some(1.5);
+    bench.want(intent);
+    bench.run().await;
+    let config = qemu.config(ConfigView::Next).await.unwrap();
+    assert_eq!(config.get("tags"), Some("shop"));
+    assert_eq!(config.get("cpulimit"), Some("1.5"));
+
+    bench.want(machine("web", TEMPLATE));
+    bench.run().await;
+    assert_eq!(bench.progress(&owner).outcome, Outcome::Settled);
+    let config = qemu.config(ConfigView::Next).await.unwrap();
+    for key in ["tags", "cpulimit", "onboot"] {
+        assert_eq!(config.get(key), None, "{key}");
+    }
+    assert_eq!(config.get("cpuunits"), Some("200"), "it was never ours");
+    // It is done with: what somebody puts there now is theirs.
+    let by_hand = GuestConfig::new().with("tags", "theirs");
+    qemu.configure(&ConfigChange::set(by_hand)).await.unwrap();
+    bench.run_for(Duration::from_mins(2)).await;
+    let config = qemu.config(ConfigView::Next).await.unwrap();
+    assert_eq!(config.get("tags"), Some("theirs"));
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_a_task_left_pending_is_told_as_well() {
     let (mut bench, owner, _) = settled().await;
     let mut intent = machine("web", TEMPLATE);
