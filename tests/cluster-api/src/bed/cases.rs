@@ -7,6 +7,7 @@ use std::sync::LazyLock;
 use testbed::{Assets, assets_or_skip};
 use tokio::runtime::Runtime;
 use tokio::sync::OnceCell;
+use tokio::task::JoinHandle;
 
 use super::Bed;
 
@@ -43,20 +44,17 @@ pub fn shared(name: &str, case: impl AsyncFn(&Bed)) {
     });
 }
 
-/// Runs a case on that management cluster and another one, both with our controllers on them.
-#[expect(
-    clippy::needless_pass_by_value,
-    reason = "a closure is written where it is passed"
-)]
-pub fn both(name: &str, case: impl AsyncFn(&Bed, &Bed)) {
+/// Runs a case on that management cluster and another one, both with our controllers on them. The other one is being started: it
+/// takes as long as a cluster does, and neither need wait for the other.
+pub fn both(name: &str, case: impl AsyncFnOnce(&Bed, JoinHandle<Bed>)) {
     let Some((assets, program)) = programs(name) else {
         return;
     };
     RUNTIME.block_on(async {
+        let (own, ours) = (assets.clone(), program.clone());
+        let another = tokio::spawn(async move { Bed::start_with_oxmox(&own, &ours).await });
         let shared = SHARED.get_or_init(|| Bed::start_with_oxmox(&assets, &program));
-        let another = Bed::start_with_oxmox(&assets, &program);
-        let (shared, another) = tokio::join!(shared, another);
-        case(shared, &another).await;
+        case(shared.await, another).await;
     });
 }
 

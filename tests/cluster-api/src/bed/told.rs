@@ -32,7 +32,7 @@ impl Bed {
                 self.tell(namespace).await;
                 panic!("{namespace}: not {what} in time");
             }
-            sleep(Duration::from_millis(500)).await;
+            sleep(Duration::from_millis(200)).await;
         }
     }
 

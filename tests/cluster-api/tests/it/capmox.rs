@@ -297,17 +297,40 @@ fn machines_of_capmox_are_taken_over_and_ours_are_like_them() {
         bed.stop_provider(Provider::CAPMOX);
         bed.install_oxmox().await;
         bed.start_operator().await;
-        bed.until("theirs", "taken over", async || {
-            let machines = bed.list("theirs", kinds::PROXMOX_MACHINE).await;
-            let ours = machines.iter().all(|machine| {
-                condition(machine, "Paused") == "False" && condition(machine, "Ready") == "True"
-            });
-            ours.then_some(())
-        })
-        .await;
-        // Scaling goes on.
-        bed.scale(&theirs, 3).await;
-        bed.until_running("theirs", 5).await;
+        // Side by side: the same manifests on a Proxmox VE of the same kind. It goes on while the other is taken over.
+        let ours = plan(bed, "ours", &datacenter, 1).await;
+        bed.create(&ours).await;
+        for object in wide(&ours) {
+            bed.apply("ours", &object).await;
+        }
+        let taken_over = async {
+            bed.until("theirs", "taken over", async || {
+                let machines = bed.list("theirs", kinds::PROXMOX_MACHINE).await;
+                let ours = machines.iter().all(|machine| {
+                    condition(machine, "Paused") == "False" && condition(machine, "Ready") == "True"
+                });
+                ours.then_some(())
+            })
+            .await;
+            // Scaling goes on.
+            bed.scale(&theirs, 3).await;
+            bed.until_running("theirs", 5).await;
+        };
+        let made_anew = async {
+            // We are killed in the middle of it all, and begin again.
+            bed.until("ours", "begun", async || {
+                let machines = bed.list("ours", kinds::PROXMOX_MACHINE).await;
+                let begun = machines
+                    .iter()
+                    .any(|m| m["spec"]["virtualMachineID"].is_i64());
+                begun.then_some(())
+            })
+            .await;
+            bed.crash_operator();
+            bed.start_operator().await;
+            bed.until_running("ours", 4).await;
+        };
+        tokio::join!(taken_over, made_anew);
         let after = datacenter.guests(0).await;
         for (guest, boots) in before.iter().zip(past) {
             let now = after.iter().find(|now| now.vmid == guest.vmid).unwrap();
@@ -319,24 +342,6 @@ fn machines_of_capmox_are_taken_over_and_ours_are_like_them() {
             assert_eq!(bed.past(now).0, boots, "{} was restarted", now.name);
         }
 
-        // Side by side: the same manifests on a Proxmox VE of the same kind.
-        let ours = plan(bed, "ours", &datacenter, 1).await;
-        bed.create(&ours).await;
-        for object in wide(&ours) {
-            bed.apply("ours", &object).await;
-        }
-        // We are killed in the middle of it, and begin again.
-        bed.until("ours", "begun", async || {
-            let machines = bed.list("ours", kinds::PROXMOX_MACHINE).await;
-            let begun = machines
-                .iter()
-                .any(|m| m["spec"]["virtualMachineID"].is_i64());
-            begun.then_some(())
-        })
-        .await;
-        bed.crash_operator();
-        bed.start_operator().await;
-        bed.until_running("ours", 4).await;
         let made = datacenter.guests(1).await;
         assert_eq!(made.len(), 5, "one that was there, four of ours: {made:#?}");
         let like = one_of_each(bed, &datacenter, 1, &ours).await;
@@ -368,13 +373,12 @@ fn machines_of_capmox_are_taken_over_and_ours_are_like_them() {
         }
 
         // What they made, we take away, and what they held on to, we let go.
-        bed.delete_cluster(&theirs).await;
+        tokio::join!(bed.delete_cluster(&theirs), bed.delete_cluster(&ours));
         let secret = bed.get("theirs", kinds::SECRET, "pve-0").await;
         let held = secret.map_or(json!(null), |secret| {
             secret["metadata"]["finalizers"].clone()
         });
         assert!(held.is_null(), "{held}");
-        bed.delete_cluster(&ours).await;
         for number in 0..2 {
             let left = datacenter.guests(number).await;
             assert_eq!(left.len(), 1, "only who was there before: {left:#?}");

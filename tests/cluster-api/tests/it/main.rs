@@ -5,7 +5,7 @@
 mod capmox;
 mod changes;
 mod classes;
+mod clusterctl;
 mod documents;
 mod life;
-mod moving;
 mod trouble;

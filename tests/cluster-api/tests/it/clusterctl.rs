@@ -1,4 +1,4 @@
-//! A cluster changes its management cluster.
+//! A cluster changes its management cluster, by `clusterctl move`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -41,6 +41,7 @@ fn machines_do_not_notice_that_their_cluster_is_moved() {
         };
         let booted = boots(bed);
 
+        let another = &another.await.unwrap();
         bed.move_to(another, "moving").await;
         assert!(bed.list("moving", kinds::PROXMOX_MACHINE).await.is_empty());
         assert!(bed.list("moving", kinds::PROXMOX_CLUSTER).await.is_empty());
