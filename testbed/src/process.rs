@@ -3,7 +3,8 @@
 //! A test binary can end in ways that run no destructor: `process::exit` after the last test (which is
 //! how statics end), an abort, a kill. So every component runs below a watchdog, a shell waiting for
 //! the end of its standard input. That pipe closes when [`Process`] is dropped or when we are gone,
-//! and the watchdog then kills its child and, if asked, clears the directory away.
+//! and the watchdog then kills its child and, if asked, clears the directory away. What ends us may be meant for
+//! all of our process group (`timeout`, Ctrl-C): the watchdog outlives it, or nobody would do its work.
 
 use std::ffi::{OsStr, OsString};
 use std::io::{BufRead as _, BufReader};
@@ -20,6 +21,7 @@ const WATCHDOG: &str = r#"
 log=$1; scratch=$2; shift 2
 "$@" </dev/null >"$log" 2>&1 &
 child=$!
+trap '' TERM INT HUP
 echo "$child"
 exec >/dev/null 2>&1
 read -r _

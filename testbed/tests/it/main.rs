@@ -46,10 +46,10 @@ async fn a_control_plane_answers_and_leaves_nothing_behind() {
     assert!(!kubeconfig.exists());
 }
 
-/// Starts a component and dies without running a destructor, as a test binary may.
+/// Starts components and dies without running a destructor, as a test binary may, or is ended by others.
 #[tokio::test]
-#[ignore = "runs as a child of the test below"]
-async fn owner_that_aborts() {
+#[ignore = "runs as a child of the tests below"]
+async fn owner_that_ends() {
     let assets = testbed::assets();
     let plane = ControlPlane::start(&assets, &Options::default())
         .await
@@ -60,26 +60,29 @@ async fn owner_that_aborts() {
         .map(|p| p.pid().to_string())
         .collect();
     let report = std::env::var_os("TESTBED_REPORT").unwrap();
-    std::fs::write(report, pids.join(" ")).unwrap();
-    std::process::abort();
+    std::fs::write(&report, pids.join(" ")).unwrap();
+    if std::env::var_os("TESTBED_ABORT").is_some() {
+        std::process::abort();
+    }
+    std::future::pending::<()>().await;
 }
 
-#[tokio::test]
-async fn components_end_when_their_owner_aborts() {
-    if assets_or_skip("testbed", &["etcd", "kube-apiserver"]).is_none() {
-        return;
-    }
-    let dir = tempfile::tempdir().unwrap();
-    let report = dir.path().join("pids");
-    let owner = tokio::process::Command::new(std::env::current_exe().unwrap())
-        .args(["--ignored", "--exact", "owner_that_aborts"])
+/// An owner of components in a process group of its own, and where it says which they are.
+fn owner(dir: &std::path::Path) -> (tokio::process::Command, std::path::PathBuf) {
+    let report = dir.join("pids");
+    let mut owner =
+        tokio::process::Command::new(std::env::current_exe().expect("a test is a file"));
+    owner
+        .args(["--ignored", "--exact", "owner_that_ends"])
         .env("TESTBED_REPORT", &report)
-        .env("TMPDIR", dir.path())
-        .output()
-        .await
-        .unwrap();
-    assert!(!owner.status.success(), "it aborts");
-    let pids = std::fs::read_to_string(&report).unwrap();
+        .env("TMPDIR", dir)
+        .stdout(std::process::Stdio::null())
+        .process_group(0)
+        .kill_on_drop(true);
+    (owner, report)
+}
+
+async fn all_end(pids: &str) {
     let runs = |pid: &str| std::path::Path::new(&format!("/proc/{pid}")).exists();
     let gone = async {
         while pids.split(' ').any(runs) {
@@ -89,6 +92,43 @@ async fn components_end_when_their_owner_aborts() {
     tokio::time::timeout(std::time::Duration::from_secs(20), gone)
         .await
         .expect("all have ended");
+}
+
+#[tokio::test]
+async fn components_end_when_their_owner_aborts() {
+    if assets_or_skip("testbed", &["etcd", "kube-apiserver"]).is_none() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let (mut owner, report) = owner(dir.path());
+    let ended = owner.env("TESTBED_ABORT", "true").output().await.unwrap();
+    assert!(!ended.status.success(), "it aborts");
+    all_end(&std::fs::read_to_string(&report).unwrap()).await;
+}
+
+#[tokio::test]
+async fn components_end_when_the_process_group_of_their_owner_is_ended() {
+    if assets_or_skip("testbed", &["etcd", "kube-apiserver"]).is_none() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let (mut owner, report) = owner(dir.path());
+    let mut owner = owner.spawn().unwrap();
+    let group = format!("-{}", owner.id().unwrap());
+    let pids = loop {
+        assert!(owner.try_wait().unwrap().is_none(), "it waits to be ended");
+        match std::fs::read_to_string(&report) {
+            Ok(pids) if !pids.is_empty() => break pids,
+            _ => tokio::time::sleep(std::time::Duration::from_millis(50)).await,
+        }
+    };
+    // As `timeout` and a terminal do it.
+    let mut shell = tokio::process::Command::new("/bin/sh");
+    let end = shell.args(["-c", &format!("kill -s TERM -- {group}")]);
+    let killed = end.status().await.unwrap();
+    assert!(killed.success());
+    assert!(!owner.wait().await.unwrap().success());
+    all_end(&pids).await;
 }
 
 #[tokio::test]
