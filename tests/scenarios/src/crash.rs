@@ -103,7 +103,11 @@ impl Flow {
     async fn begin(self, bed: &Bed) {
         match self {
             Self::Create => bed.apply(MACHINE).await,
-            Self::CreateFull => bed.apply(FULL).await,
+            Self::CreateFull => {
+                let copied = "imageRef: { name: local }\n  linkedClone: false";
+                bed.apply(&MACHINE.replace("imageRef: { name: ubuntu }", copied))
+                    .await;
+            }
             Self::Reconfigure => {
                 let spec = json!({
                     "cpus": 4, "updatePolicy": "RestartIfNeeded",
@@ -298,20 +302,6 @@ spec:
   providerRef: { name: pve }
   classRef: { name: small }
   imageRef: { name: ubuntu }
-  networks: [{ name: lan }]
-  disks: [{ name: root, size: 20Gi }]
-  userData: { cloudInit: { inline: "#cloud-config\npackages: [nginx]\n" } }
-"##;
-
-const FULL: &str = r##"
-apiVersion: infra.virtrigaud.io/v1beta1
-kind: VirtualMachine
-metadata: { name: web-server }
-spec:
-  providerRef: { name: pve }
-  classRef: { name: small }
-  imageRef: { name: local }
-  linkedClone: false
   networks: [{ name: lan }]
   disks: [{ name: root, size: 20Gi }]
   userData: { cloudInit: { inline: "#cloud-config\npackages: [nginx]\n" } }

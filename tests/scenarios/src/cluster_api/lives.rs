@@ -10,61 +10,36 @@ use kube::api::{DeleteParams, ListParams};
 use serde_json::json;
 
 use crate::cluster_api::Wish;
-use crate::simulate::{Deed, Mischief, pass_time};
-use crate::{Bed, CrashPoint, Dice, Story};
+use crate::life::Life;
+use crate::simulate::Deed;
+use crate::{Bed, Dice, Story};
 
 /// Runs one seed, on a clock of its own.
 pub fn simulate_clusters(seed: u64) -> Story {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .start_paused(true)
-        .build()
-        .unwrap();
-    runtime.block_on(live(seed))
+    Life::lived(live(seed))
 }
 
 async fn live(seed: u64) -> Story {
-    let mut dice = Dice::new(seed);
-    let mut bed = Bed::builder().seed(seed).clusters(2).start().await;
+    let bed = Bed::builder().seed(seed).clusters(2).start().await;
     bed.install_cluster_api().await;
     let _player = bed.play_cluster_api();
-    let mut foreign = bed.foreign().await;
-    bed.make_cluster(&json!({"settings": {"mode": "MultiInstance", "instances": [
+    let mut life = Life::begin(seed, bed).await;
+    let instances = json!([
         {"name": "txl", "credentialsRef": {"name": "pve-credentials"}},
         {"name": "fra", "credentialsRef": {"name": "pve-1-credentials"}},
-    ]}}))
-    .await;
-    let mut story = Story::new(seed);
-    let start = tokio::time::Instant::now();
-    let mut mischief = Mischief::default();
-    let mut crash_due = false;
-    for _ in 0..10 + dice.below(10) {
-        let said = act(&bed, &mut dice).await;
-        story.say(start, said);
-        if let Some(said) = mischief.turn(&bed, &mut dice).await {
-            story.say(start, said);
-        }
-        pass_time(&mut bed, &mut dice, &mut story, start, &mut crash_due).await;
+    ]);
+    let settings = json!({"settings": {"mode": "MultiInstance", "instances": instances}});
+    life.bed.make_cluster(&settings).await;
+    for _ in 0..10 + life.dice.below(10) {
+        let done = act(&life.bed, &mut life.dice).await;
+        life.end_turn(done).await;
     }
-    mischief.end(&bed);
-    story.calls += bed.line().calls();
-    bed.line().crash_at(CrashPoint::never());
-    bed.crash_operator().await;
-    bed.start_operator();
-    bed.pause(false).await;
-    story.wrong = rest(&bed).await;
-    mischief.excuse(&mut foreign, &bed.foreign().await);
-    story.wrong.extend(bed.check(&foreign).await);
-    story.calls += bed.line().calls();
-    story.trace = bed.line().trace();
-    if !story.wrong.is_empty() {
-        for name in bed.names::<ProxmoxMachine>().await {
-            story
-                .lines
-                .push(format!("events of {name}:\n{}", bed.story(&name).await));
-        }
-    }
-    story
+    life.calm_down().await;
+    life.bed.pause(false).await;
+    let stuck = rest(&life.bed).await;
+    life.judge(stuck).await;
+    let names = life.bed.names::<ProxmoxMachine>().await;
+    life.told(names).await
 }
 
 async fn act(bed: &Bed, dice: &mut Dice) -> String {

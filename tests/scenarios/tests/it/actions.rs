@@ -8,7 +8,7 @@ use api::vm::{
 };
 use serde_json::json;
 
-use crate::{manifest, prepared};
+use crate::{manifest, prepared, web_set};
 
 async fn with_machine() -> scenarios::Bed {
     let bed = prepared().await;
@@ -84,22 +84,12 @@ apiVersion: infra.virtrigaud.io/v1beta1
 kind: VMClass
 metadata: { name: big }
 spec: { cpus: 4, memory: 8Gi }
----
-apiVersion: infra.virtrigaud.io/v1beta1
-kind: VMSet
-metadata: { name: web }
-spec:
-  replicas: 3
-  selector: { matchLabels: { app: web } }
-  template:
-    metadata: { labels: { app: web } }
-    spec:
-      classRef: { name: small }
-      imageRef: { name: ubuntu-22 }
-      updatePolicy: RestartIfNeeded
 ",
     )
     .await;
+    let mut set = web_set(3);
+    set["spec"]["template"]["spec"]["updatePolicy"] = json!("RestartIfNeeded");
+    bed.try_apply(&set).await.unwrap();
     bed.until_ready::<VMSet>("web").await;
     assert_eq!(
         bed.names::<VirtualMachine>().await,

@@ -6,7 +6,7 @@ use api::vm::{VMBackup, VMMigration, VMRestore, VMSet, VirtualMachine};
 use scenarios::Bed;
 use serde_json::json;
 
-use crate::{manifest, prepare, prepared};
+use crate::{manifest, prepare, prepared, web_set};
 
 #[tokio::test(start_paused = true)]
 async fn a_machine_follows_the_node_its_spec_names() {
@@ -186,23 +186,9 @@ spec: { backupRef: { name: nightly }, targetName: web-restored, storage: local-l
 #[tokio::test(start_paused = true)]
 async fn a_set_waits_until_a_machine_has_been_ready_long_enough() {
     let bed = prepared().await;
-    bed.apply(
-        "
-apiVersion: infra.virtrigaud.io/v1beta1
-kind: VMSet
-metadata: { name: web }
-spec:
-  replicas: 1
-  minReadySeconds: 600
-  selector: { matchLabels: { app: web } }
-  template:
-    metadata: { labels: { app: web } }
-    spec:
-      classRef: { name: small }
-      imageRef: { name: ubuntu-22 }
-",
-    )
-    .await;
+    let mut set = web_set(1);
+    set["spec"]["minReadySeconds"] = json!(600);
+    bed.try_apply(&set).await.unwrap();
     bed.until_ready::<VirtualMachine>("web-0").await;
     bed.sleep(Duration::from_mins(5)).await;
     let set: VMSet = bed.get("web").await;
@@ -218,22 +204,7 @@ async fn a_set_takes_no_machine_that_somebody_else_made_under_its_names() {
     let named = manifest!("machine").replace("name: web-server", "name: web-1");
     bed.apply(&named).await;
     let before: VirtualMachine = bed.until_ready("web-1").await;
-    bed.apply(
-        "
-apiVersion: infra.virtrigaud.io/v1beta1
-kind: VMSet
-metadata: { name: web }
-spec:
-  replicas: 2
-  selector: { matchLabels: { app: web } }
-  template:
-    metadata: { labels: { app: web } }
-    spec:
-      classRef: { name: small }
-      imageRef: { name: ubuntu-22 }
-",
-    )
-    .await;
+    bed.try_apply(&web_set(2)).await.unwrap();
     bed.until_reason::<VMSet>("web", "Ready", "NameTaken").await;
     bed.until_ready::<VirtualMachine>("web-0").await;
     let after: VirtualMachine = bed.get("web-1").await;

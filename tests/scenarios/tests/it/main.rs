@@ -16,6 +16,7 @@ mod images;
 mod simulation;
 
 use scenarios::Bed;
+use serde_json::{Value, json};
 
 /// A documented manifest.
 macro_rules! manifest {
@@ -43,4 +44,20 @@ pub(crate) async fn prepare(bed: &Bed) {
     bed.apply(manifest!("provider-token")).await;
     bed.apply(manifest!("image")).await;
     bed.apply(manifest!("class-small")).await;
+}
+
+/// A set named `web` of so many machines of the documented class and image.
+pub(crate) fn web_set(replicas: u32) -> Value {
+    let labels = json!({"app": "web"});
+    json!({
+        "apiVersion": "infra.virtrigaud.io/v1beta1", "kind": "VMSet", "metadata": {"name": "web"},
+        "spec": {
+            "replicas": replicas,
+            "selector": {"matchLabels": labels},
+            "template": {
+                "metadata": {"labels": labels},
+                "spec": {"classRef": {"name": "small"}, "imageRef": {"name": "ubuntu-22"}},
+            },
+        },
+    })
 }
