@@ -5,12 +5,13 @@ mod clusterctl;
 mod fuzz;
 mod generate;
 mod run;
+mod suites;
 mod testbed;
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
 
-use run::{cargo, cargo_test};
+use run::cargo;
 
 /// Builds, checks, generates and measures Oxmox.
 #[derive(Parser)]
@@ -80,8 +81,7 @@ fn main() -> Result<()> {
         Command::Test => {
             check()?;
             prepare_testbed()?;
-            // All of the workspace, so the programs that suites start as processes are built with it.
-            cargo_test(&["test", "--workspace", "--all-targets"])
+            suites::test()
         }
         Command::Check => check(),
         Command::Audit => audit::audit(),
