@@ -182,7 +182,7 @@ mod tests {
             "Deployment",
             "Service",
             "ValidatingWebhookConfiguration",
-            "ClusterRole",
+            "ClusterRoleBinding",
         ] {
             assert_eq!(
                 kinds.iter().filter(|k| **k == kind).count(),
