@@ -143,12 +143,12 @@ fn prepare_testbed() -> Result<()> {
     }
 }
 
-/// Runs the simulation as the tests are built: too slow unoptimised, too slow to build for release.
+/// Runs the simulation as the tests are built, and with them: too slow unoptimised, and what is shared is built once.
 fn simulate(arguments: &[String]) -> Result<()> {
-    let mut command = vec!["run", "--profile", "test"];
-    command.extend(["--package", "scenarios", "--bin", "simulate", "--"]);
-    command.extend(arguments.iter().map(String::as_str));
-    cargo(&command)
+    suites::build()?;
+    let mut simulate = std::process::Command::new(run::target().join("debug/simulate"));
+    let shown = format!("simulate {}", arguments.join(" "));
+    run::run(simulate.args(arguments), &shown)
 }
 
 fn check() -> Result<()> {

@@ -20,7 +20,7 @@ const AT_ONCE: usize = 2;
 
 /// A test program.
 #[derive(Debug, PartialEq, Eq)]
-struct Suite {
+pub(crate) struct Suite {
     package: String,
     target: String,
     program: PathBuf,
@@ -86,7 +86,7 @@ fn take(waiting: &Mutex<Vec<Suite>>) -> Option<Suite> {
 }
 
 /// Builds the tests of the whole workspace, and with them the programs that suites start as processes.
-fn build() -> Result<Vec<Suite>> {
+pub(crate) fn build() -> Result<Vec<Suite>> {
     let args = ["test", "--workspace", "--all-targets", "--no-run"];
     let mut command = cargo_command(&args);
     command.arg("--message-format=json-render-diagnostics");
