@@ -1,7 +1,9 @@
 //! `cargo xtask clusterctl`: a repository that `clusterctl` installs the provider from.
 //!
 //! The components are the chart, rendered: one description of the installation, whichever tool does it. The rest (metadata,
-//! cluster templates, the ClusterClass) is in `clusterctl/` and copied as it is.
+//! cluster templates, the ClusterClass) is in `clusterctl/` and copied as it is, or made from what is there ([`flavours`]).
+
+mod flavours;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -49,6 +51,13 @@ fn repository(out: &Path, programs: &Path) -> Result<PathBuf> {
         std::fs::copy(&from, dir.join(name))
             .with_context(|| format!("cannot copy {}", from.display()))?;
     }
+    let plain = std::fs::read_to_string(files.join("cluster-template.yaml"))
+        .context("cannot read the cluster template")?;
+    for flavour in flavours::ALL {
+        let file = dir.join(format!("cluster-template-{}.yaml", flavour.name));
+        std::fs::write(&file, flavour.of(&plain)?)
+            .with_context(|| format!("cannot write {}", file.display()))?;
+    }
     let components = dir.join("infrastructure-components.yaml");
     std::fs::write(&components, render(&programs.join("helm"))?)
         .with_context(|| format!("cannot write {}", components.display()))?;
@@ -91,7 +100,7 @@ mod tests {
     use super::*;
 
     /// What users of the templates set, by name.
-    const SET: [(&str, &str); 23] = [
+    const SET: [(&str, &str); 26] = [
         ("PROXMOX_SOURCENODE", "pve1"),
         ("TEMPLATE_VMID", "9000"),
         ("TEMPLATE_TAGS", "[capi, v1.36.4]"),
@@ -100,6 +109,9 @@ mod tests {
         ("GATEWAY", "10.0.0.1"),
         ("IP_PREFIX", "24"),
         ("DNS_SERVERS", "[10.0.0.1]"),
+        ("NODE_IPV6_RANGES", "[\"fd00::10-fd00::99\"]"),
+        ("IPV6_GATEWAY", "\"fd00::1\""),
+        ("IPV6_PREFIX", "64"),
         ("BRIDGE", "vmbr0"),
         ("BOOT_VOLUME_DEVICE", "scsi0"),
         ("VM_SSH_KEYS", "ssh-ed25519 AAAA me"),
@@ -209,6 +221,9 @@ mod tests {
             ("-multi-instance", 9),
             ("-kamaji", 6),
             ("-clusterclass", 1),
+            ("-auto-image", 7),
+            ("-dual-stack", 7),
+            ("-external-creds", 8),
         ] {
             let file = place.join(format!("cluster-template{flavour}.yaml"));
             let text = run(&[
