@@ -76,8 +76,10 @@ impl<K: Kind> Watch<K> {
             subscribers,
         } = self;
         Box::pin(async move {
-            let events =
-                watcher::watcher(api, watcher::Config::default()).backoff(Pause::of::<K>());
+            let events = watcher::watcher(api, watcher::Config::default())
+                .backoff(Pause::of::<K>())
+                // Nobody reads who wrote what, and it is the larger part of most objects.
+                .modify(|object| object.meta_mut().managed_fields = None);
             let mut events = std::pin::pin!(events);
             while let Some(event) = events.next().await {
                 match event {

@@ -18,7 +18,7 @@ use kube::{
     core::NamespaceResourceScope,
 };
 use serde::{Serialize, de::DeserializeOwned};
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::time::Instant;
 
 /// The name under which Oxmox owns fields.
@@ -32,7 +32,8 @@ pub(crate) struct Statuses {
 
 #[derive(Clone, Debug)]
 struct Kept {
-    status: Value,
+    /// As text: there is one for every object, and as a tree it would take ten times the room.
+    status: Box<str>,
     stored: bool,
     /// Since when something has been put off, so that what is stored is older.
     put_off: Option<Instant>,
@@ -50,17 +51,14 @@ impl Statuses {
     where
         S: Clone + Default + DeserializeOwned,
     {
-        let kept = self.lock().get(uid).map(|kept| kept.status.clone());
-        kept.and_then(|status| serde_json::from_value(status).ok())
-            .or_else(|| shown.cloned())
-            .unwrap_or_default()
+        let written = self.written(uid);
+        written.or_else(|| shown.cloned()).unwrap_or_default()
     }
 
-    /// One field of what was written last; nothing if nothing was, null if it had no such field.
-    pub(crate) fn field(&self, uid: &str, name: &str) -> Option<Value> {
-        let all = self.lock();
-        let status = &all.get(uid)?.status;
-        Some(status.get(name).cloned().unwrap_or_default())
+    /// What was written last, or the part of it that is asked for.
+    pub(crate) fn written<S: DeserializeOwned>(&self, uid: &str) -> Option<S> {
+        let kept = self.lock().get(uid)?.status.clone();
+        serde_json::from_str(&kept).ok()
     }
 
     /// Whether something is still to be written for this object.
@@ -114,7 +112,8 @@ impl Statuses {
         S: Serialize,
     {
         let uid = object.uid().unwrap_or_default();
-        let status = to_json(status)?;
+        let said = status;
+        let status = to_json(said)?;
         let known = self.lock().get(&uid).cloned();
         let unchanged = match &known {
             Some(kept) => kept.stored && kept.put_off.is_none() && kept.status == status,
@@ -140,7 +139,7 @@ impl Statuses {
             "kind": K::kind(&()),
             // The UID keeps a status off a successor with the same name.
             "metadata": { "name": object.name_any(), "uid": uid },
-            "status": status,
+            "status": said,
         });
         let params = PatchParams::apply(MANAGER).force();
         let name = object.name_any();
@@ -161,6 +160,7 @@ impl Statuses {
     }
 }
 
-fn to_json(status: &impl Serialize) -> kube::Result<Value> {
-    serde_json::to_value(status).map_err(kube::Error::SerdeError)
+fn to_json(status: &impl Serialize) -> kube::Result<Box<str>> {
+    let text = serde_json::to_string(status).map_err(kube::Error::SerdeError)?;
+    Ok(text.into_boxed_str())
 }

@@ -143,11 +143,15 @@ pub(in crate::capi) async fn used(
 
 /// The instance that was picked, as far as anybody wrote it down.
 fn selected(context: &Context, object: &ProxmoxCluster) -> Option<String> {
+    #[derive(serde::Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Selected {
+        selected_instance: Option<String>,
+    }
     let uid = object.uid().unwrap_or_default();
-    let shown = || object.status.as_ref()?.selected_instance.clone();
-    match context.statuses.field(&uid, "selectedInstance") {
-        Some(written) => written.as_str().map(str::to_owned),
-        None => shown(),
+    match context.statuses.written::<Selected>(&uid) {
+        Some(written) => written.selected_instance,
+        None => object.status.as_ref()?.selected_instance.clone(),
     }
 }
 
