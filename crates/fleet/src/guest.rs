@@ -181,6 +181,9 @@ impl<'a> Pass<'a> {
 
     /// What an error of a call or of a task means here.
     pub(crate) fn trouble(&mut self, doing: &str, error: &pve::Error) -> Outcome {
+        if self.find_image_gone(error) {
+            return Outcome::Persist;
+        }
         let failures = self.memory(|memory| {
             memory.failures += 1;
             memory.failures

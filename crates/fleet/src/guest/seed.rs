@@ -183,6 +183,26 @@ impl Pass<'_> {
         ejected
     }
 
+    /// Notices that the first-boot image is gone although a record says that it is there: one that is older than a crash, or a
+    /// guest that was taken back to when it had the image in its drive. Who has booted has read it; for others it is uploaded
+    /// again.
+    pub(super) fn find_image_gone(&mut self, error: &pve::Error) -> bool {
+        let booted = self.record.booted;
+        let Some(seed) = self.record.seed.as_mut() else {
+            return false;
+        };
+        let said_there = matches!(seed.state, SeedState::Uploaded | SeedState::Consumed);
+        let gone = said_there && error.is_not_found() && error.to_string().contains(&seed.volume);
+        if gone {
+            seed.state = if booted {
+                SeedState::Ejected
+            } else {
+                SeedState::Planned
+            };
+        }
+        gone
+    }
+
     /// Removes the first-boot image from its storage.
     pub(super) async fn remove_seed(&mut self, node: &NodeName) -> Flow<Option<Outcome>> {
         let Some(seed) = self.record.seed.clone() else {

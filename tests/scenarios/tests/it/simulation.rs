@@ -28,9 +28,10 @@ fn random_lives_under_faults_and_crashes_end_well() {
 /// first-boot image that was wanted again after it was gone, a VMID that had become a container's.
 #[test]
 fn lives_that_once_ended_badly_end_well() {
-    for seed in [203, 231, 262, 273, 306, 330, 354, 660, 688, 1063] {
+    for seed in [203, 231, 262, 273, 306, 330, 354, 660, 688, 1063, 5252] {
         end_well(seed..seed + 1, simulate);
     }
+    end_well(119..120, simulate_clusters);
 }
 
 #[test]
