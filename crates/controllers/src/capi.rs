@@ -28,7 +28,7 @@ use crate::kinds::Watches;
 
 pub(crate) use cluster::Paces;
 pub use connect::GlobalCredentials;
-pub(crate) use connect::Places;
+pub(crate) use connect::{Places, place_changed};
 pub(crate) use machine::{Asked, Identified};
 pub(crate) use notice::Unnoticed;
 pub(crate) use spread::Chosen;

@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use fleet::{Fleet, Owner};
+use fleet::{ClusterName, Fleet, Owner};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::{
     Api, Client, Resource, ResourceExt as _,
@@ -14,6 +14,7 @@ use kube::{
     core::NamespaceResourceScope,
 };
 use serde_json::json;
+use tokio::time::Instant;
 
 use crate::{
     Clock, Connector, Options,
@@ -58,7 +59,14 @@ pub(crate) struct Context {
     pub(crate) asked: crate::capi::Asked,
     pub(crate) paces: crate::capi::Paces,
     pub(crate) failures: Failures,
+    /// When this process took over.
+    began: Instant,
 }
+
+/// For so long after it took over, a process may not have connected a cluster yet.
+const BEGINNING: Duration = Duration::from_mins(1);
+/// How long to wait for a look at a cluster.
+pub(crate) const FIRST_LOOK: Duration = Duration::from_secs(1);
 
 /// Why an object could not be reconciled this time.
 #[derive(Debug, thiserror::Error)]
@@ -110,6 +118,16 @@ impl Context {
             asked: crate::capi::Asked::default(),
             paces: crate::capi::Paces::default(),
             failures: Failures::default(),
+            began: Instant::now(),
+        }
+    }
+
+    /// Whether this process has not looked at a cluster yet, and nothing is wrong with that: what was said before still
+    /// holds.
+    pub(crate) fn is_unseen(&self, cluster: &ClusterName) -> bool {
+        match self.fleet.facts(cluster) {
+            Some(facts) => !facts.reachable && facts.problem.is_none(),
+            None => self.began.elapsed() < BEGINNING,
         }
     }
 

@@ -182,7 +182,7 @@ impl Act<'_> {
 
     /// Asks for room on the node, once for the whole action.
     fn enter(&mut self, node: &NodeName) -> Flow<()> {
-        let keys = vec![Key::Cluster, Key::Node(node.clone())];
+        let keys = vec![Key::Node(node.clone())];
         if self.cluster.enter(self.owner, keys) {
             return Ok(());
         }

@@ -136,10 +136,11 @@ impl Shape {
         let tags = config.get("tags").unwrap_or_default();
         let tags = tags.split([';', ',', ' ']).filter(|tag| !tag.is_empty());
         let name = config.get("name").or_else(|| config.get("hostname"));
+        let plugged = config.get("vcpus").and_then(|text| text.parse().ok());
         Self {
             kind,
             name: name.unwrap_or_default().to_owned(),
-            cpus: default_cpus(config, kind),
+            cpus: plugged.unwrap_or_else(|| default_cpus(config, kind)),
             memory: default_memory(config),
             tags: tags.map(str::to_lowercase).collect(),
         }
@@ -163,6 +164,8 @@ pub(crate) struct GuestMemory {
     /// The age at which it was last asked in vain since then.
     pub(crate) silent: Duration,
     pub(crate) answered: bool,
+    /// It ran before it was seen: when it answers says nothing about how long it boots.
+    pub(crate) found: bool,
     /// It has no agent to answer with.
     pub(crate) mute: bool,
     pub(crate) nics: Vec<NicFacts>,
@@ -338,10 +341,9 @@ impl Cluster {
         state
             .tasks
             .note(&task.upid, owner, task.step, Instant::now(), false);
-        state.gate.count(
-            owner,
-            vec![Key::Cluster, Key::Node(task.upid.node().clone())],
-        );
+        state
+            .gate
+            .count(owner, vec![Key::Node(task.upid.node().clone())]);
         drop(state);
         self.poke.notify_one();
         Standing::Flying

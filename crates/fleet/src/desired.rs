@@ -12,13 +12,15 @@ mod validate;
 use std::collections::{BTreeMap, BTreeSet};
 
 use base64::Engine as _;
+use pve::GuestKind;
 use sha2::{Digest, Sha256};
 
 use crate::{
-    cloudinit,
+    Size, cloudinit,
     intent::{GuestIntent, Hugepages, InitMode, Options, Source},
     prop::Prop,
     record::Identity,
+    view::GuestRow,
 };
 
 pub(crate) use disks::{DiskWant, ROOT_CANDIDATES};
@@ -123,6 +125,28 @@ impl Desired {
     pub(crate) fn take_back(&mut self, before: &BTreeSet<String>) {
         let gone = before.iter().filter(|key| !self.keys.contains_key(*key));
         self.absent.extend(gone.cloned());
+    }
+
+    /// Whether a look at everything shows nothing else than this.
+    pub(crate) fn allows(&self, row: &GuestRow, kind: GuestKind) -> bool {
+        let number = |key: &str| match self.keys.get(key) {
+            Some(Want::Text(text)) => text.parse::<u32>().ok(),
+            _ => None,
+        };
+        let tags = row.tags.iter().map(|tag| tag.to_lowercase()).collect();
+        let shown = |key: &str, want: &Want| match (key, want) {
+            ("name" | "hostname", Want::Text(name)) => *name == row.name,
+            ("memory", _) => number("memory").is_none_or(|mib| Size::mib(mib.into()) == row.memory),
+            ("cores", _) => {
+                let all = number("cores").map(|cores| cores * number("sockets").unwrap_or(1));
+                let plugged = number("vcpus").or(all);
+                plugged.is_none_or(|plugged| plugged == row.processors())
+            }
+            ("tags", Want::Words(words)) => *words == tags,
+            ("tags", Want::Among(words)) => words.is_subset(&tags),
+            _ => true,
+        };
+        kind == row.kind && !row.template && self.keys.iter().all(|(key, want)| shown(key, want))
     }
 
     /// A digest of everything wanted. Secrets go in only through the digest.

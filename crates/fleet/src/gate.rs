@@ -3,11 +3,14 @@
 //! PVE has no queue: whoever sends a hundred clones gets a hundred, and most of them fail on a lock.
 //! So work is let in by node, by storage, by template and for the cluster as a whole. The limits start
 //! low and feel their way: a lock timeout halves the limits concerned, work that takes several times as
-//! long as it does on a quiet host lowers them by a tenth, work that ends well raises them by a little. Whoever finds no room stands in one line; who is next is who came first, except
-//! that nobody waits for a place somebody else needs elsewhere.
+//! long as it does on a quiet host lowers them by a tenth, work that ends well raises them by a little.
+//!
+//! Whoever finds no room stands in one line, in the order of turns: parties ([`Owner::party`]) take turns, so that
+//! one machine of a small team need not wait for a thousand of a large one, and within a party who came first is first.
+//! Nobody waits for a place somebody else needs elsewhere.
 
 use std::{
-    collections::{BTreeMap, VecDeque},
+    collections::{BTreeMap, BTreeSet},
     time::Duration,
 };
 
@@ -15,10 +18,9 @@ use tokio::time::Instant;
 
 use crate::{NodeName, Owner, StorageId, Vmid};
 
-/// Something that can be busy.
+/// A part of a cluster that can be busy.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Key {
-    Cluster,
     Node(NodeName),
     Storage(StorageId),
     Template(Vmid),
@@ -28,23 +30,53 @@ impl Key {
     /// Where the limit starts, and how far it may rise.
     fn range(&self) -> (f64, f64) {
         match self {
-            Key::Cluster => (24.0, 96.0),
             Key::Node(_) => (4.0, 12.0),
             Key::Storage(_) | Key::Template(_) => (6.0, 24.0),
         }
     }
 }
 
+/// The same for the cluster as a whole.
+const WHOLE: (f64, f64) = (24.0, 96.0);
+
 #[derive(Debug, Clone)]
 struct Limit {
     allowed: f64,
+    most: f64,
     busy: u32,
+}
+
+impl Limit {
+    fn new((start, most): (f64, f64)) -> Self {
+        Self {
+            allowed: start,
+            most,
+            busy: 0,
+        }
+    }
+
+    /// Whether one more fits in beside so many who were promised a place.
+    fn has_room(&self, promised: usize) -> bool {
+        let promised = u32::try_from(promised).unwrap_or(u32::MAX);
+        f64::from(self.busy) + f64::from(promised) + 1.0 <= self.allowed.floor()
+    }
+
+    fn ended(&mut self, end: End) {
+        self.busy = self.busy.saturating_sub(1);
+        match end {
+            End::Well => self.allowed = (self.allowed + 1.0 / self.allowed).min(self.most),
+            End::Slow => self.allowed = (self.allowed * SLOWER).max(1.0),
+            End::Congested => self.allowed = (self.allowed / 2.0).max(1.0),
+            End::Other => {}
+        }
+    }
 }
 
 #[derive(Debug, Clone)]
 struct Place {
     owner: Owner,
     keys: Vec<Key>,
+    turn: u64,
     /// When it was called to come in; who does not come loses its place.
     called: Option<Instant>,
 }
@@ -56,11 +88,30 @@ const SLOWER: f64 = 0.9;
 const PATIENCE: Duration = Duration::from_mins(1);
 
 /// The doorkeeper of one cluster.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Gate {
+    whole: Limit,
     limits: BTreeMap<Key, Limit>,
     inside: BTreeMap<Owner, Vec<Key>>,
-    line: VecDeque<Place>,
+    /// In the order of turns.
+    line: Vec<Place>,
+    /// The turn of whoever was let in last.
+    turn: u64,
+    /// The next turn of each party that has had some in advance of that.
+    next: BTreeMap<String, u64>,
+}
+
+impl Default for Gate {
+    fn default() -> Self {
+        Self {
+            whole: Limit::new(WHOLE),
+            limits: BTreeMap::new(),
+            inside: BTreeMap::new(),
+            line: Vec::new(),
+            turn: 0,
+            next: BTreeMap::new(),
+        }
+    }
 }
 
 impl Gate {
@@ -71,24 +122,29 @@ impl Gate {
             return true;
         }
         let position = self.line.iter().position(|place| &place.owner == owner);
-        let ahead = position.unwrap_or(self.line.len());
-        if self.fits(&keys, ahead) {
-            if let Some(position) = position {
-                self.line.remove(position);
+        let turn = match position {
+            Some(at) => self.line[at].turn,
+            None => self.take_turn(owner),
+        };
+        let at = position.unwrap_or_else(|| self.line.partition_point(|place| place.turn <= turn));
+        if self.fits(owner, &keys, at) {
+            if position.is_some() {
+                self.line.remove(at);
             }
+            self.turn = self.turn.max(turn);
+            self.next.retain(|_, next| *next > self.turn);
             self.take(owner, keys);
             return true;
         }
+        let place = Place {
+            owner: owner.clone(),
+            keys,
+            turn,
+            called: None,
+        };
         match position {
-            Some(position) => {
-                self.line[position].keys = keys;
-                self.line[position].called = None;
-            }
-            None => self.line.push_back(Place {
-                owner: owner.clone(),
-                keys,
-                called: None,
-            }),
+            Some(_) => self.line[at] = place,
+            None => self.line.insert(at, place),
         }
         false
     }
@@ -105,16 +161,9 @@ impl Gate {
         let Some(keys) = self.inside.remove(owner) else {
             return Vec::new();
         };
+        self.whole.ended(end);
         for key in &keys {
-            let (_, most) = key.range();
-            let limit = self.limit(key);
-            limit.busy = limit.busy.saturating_sub(1);
-            match end {
-                End::Well => limit.allowed = (limit.allowed + 1.0 / limit.allowed).min(most),
-                End::Slow => limit.allowed = (limit.allowed * SLOWER).max(1.0),
-                End::Congested => limit.allowed = (limit.allowed / 2.0).max(1.0),
-                End::Other => {}
-            }
+            self.limit(key).ended(end);
         }
         self.call(now)
     }
@@ -130,19 +179,54 @@ impl Gate {
         self.line.len()
     }
 
+    /// The turn of somebody who comes now: after those its party has had or waits for, and not before what was let in.
+    fn take_turn(&mut self, owner: &Owner) -> u64 {
+        let next = self.next.get(owner.party()).copied().unwrap_or_default();
+        let turn = next.max(self.turn);
+        self.next.insert(owner.party().to_owned(), turn + 1);
+        turn
+    }
+
+    /// Calls everybody for whom there is room, with everybody ahead already let in.
     fn call(&mut self, now: Instant) -> Vec<Owner> {
-        let mut called = Vec::new();
-        for at in 0..self.line.len() {
-            if self.line[at].called.is_some() {
+        let mut promised: BTreeMap<&Key, usize> = BTreeMap::new();
+        let mut many = 0;
+        for place in self.line.iter().filter(|place| place.called.is_some()) {
+            place
+                .keys
+                .iter()
+                .for_each(|key| *promised.entry(key).or_default() += 1);
+            many += 1;
+        }
+        let mut called = BTreeSet::new();
+        for (at, place) in self.line.iter().enumerate() {
+            if !self.whole.has_room(many) {
+                break;
+            }
+            if place.called.is_some() {
                 continue;
             }
-            let keys = self.line[at].keys.clone();
-            if self.fits(&keys, at) {
-                self.line[at].called = Some(now);
-                called.push(self.line[at].owner.clone());
+            let room = |key: &Key| {
+                let promised = promised.get(key).copied().unwrap_or_default();
+                match self.limits.get(key) {
+                    Some(limit) => limit.has_room(promised),
+                    None => Limit::new(key.range()).has_room(promised),
+                }
+            };
+            if place.keys.iter().all(room) {
+                called.insert(at);
             }
+            place
+                .keys
+                .iter()
+                .for_each(|key| *promised.entry(key).or_default() += 1);
+            many += 1;
         }
-        called
+        let call = |at: usize| {
+            self.line[at].called = Some(now);
+            self.line[at].owner.clone()
+        };
+        called.into_iter().map(call).collect()
     }
 
     fn leave_line_of_the_late(&mut self, now: Instant) {
@@ -151,34 +235,41 @@ impl Gate {
     }
 
     fn take(&mut self, owner: &Owner, keys: Vec<Key>) {
+        self.whole.busy += 1;
         for key in &keys {
             self.limit(key).busy += 1;
         }
         self.inside.insert(owner.clone(), keys);
     }
 
-    /// Whether there is room, with everybody ahead in line already let in.
-    fn fits(&mut self, keys: &[Key], ahead: usize) -> bool {
-        keys.iter().all(|key| {
-            let waiting = self
-                .line
+    /// Whether there is room, with everybody ahead in line already let in, and whoever was called.
+    fn fits(&mut self, owner: &Owner, keys: &[Key], ahead: usize) -> bool {
+        if !self.whole.has_room(ahead) {
+            return false;
+        }
+        let (before, behind) = self.line.split_at(ahead);
+        let called = behind
+            .iter()
+            .filter(|place| place.called.is_some() && &place.owner != owner);
+        let first: Vec<&Place> = before.iter().chain(called).collect();
+        let promised = |key: &Key| {
+            first
                 .iter()
-                .take(ahead)
-                .filter(|p| p.keys.contains(key))
-                .count();
-            let limit = self.limit(key);
-            let busy =
-                f64::from(limit.busy) + f64::from(u32::try_from(waiting).unwrap_or(u32::MAX));
-            busy + 1.0 <= limit.allowed.floor()
-        })
+                .filter(|place| place.keys.contains(key))
+                .count()
+        };
+        let promised: Vec<usize> = keys.iter().map(promised).collect();
+        self.whole.has_room(first.len())
+            && keys
+                .iter()
+                .zip(promised)
+                .all(|(key, promised)| self.limit(key).has_room(promised))
     }
 
     fn limit(&mut self, key: &Key) -> &mut Limit {
-        let (start, _) = key.range();
-        self.limits.entry(key.clone()).or_insert(Limit {
-            allowed: start,
-            busy: 0,
-        })
+        self.limits
+            .entry(key.clone())
+            .or_insert_with(|| Limit::new(key.range()))
     }
 }
 
@@ -204,7 +295,7 @@ mod tests {
     }
 
     fn node(name: &str) -> Vec<Key> {
-        vec![Key::Cluster, Key::Node(NodeName::new(name).unwrap())]
+        vec![Key::Node(NodeName::new(name).unwrap())]
     }
 
     #[test]
@@ -226,6 +317,32 @@ mod tests {
             "the place belongs to who came first"
         );
         assert!(gate.enter(&owner(4), node("a"), now));
+    }
+
+    #[test]
+    fn parties_take_turns_however_many_each_of_them_sends() {
+        let now = Instant::now();
+        let mut gate = Gate::default();
+        let of = |party: &str, n: usize| Owner::new(format!("vm/{party}/{n}/uid")).unwrap();
+        let large: Vec<_> = (0..20).map(|n| of("large", n)).collect();
+        let small: Vec<_> = (0..2).map(|n| of("small", n)).collect();
+        for owner in large.iter().chain(&small) {
+            gate.enter(owner, node("a"), now);
+        }
+        let mut inside: Vec<Owner> = large[..4].to_vec();
+        let mut order = Vec::new();
+        while let Some(owner) = inside.pop() {
+            for next in gate.exit(&owner, End::Other, now) {
+                assert!(gate.enter(&next, node("a"), now), "{next} was called");
+                inside.insert(0, next.clone());
+                order.push(next);
+            }
+        }
+        assert_eq!(order.len(), 18, "everybody had a turn");
+        let turn = |owner: &Owner| order.iter().position(|other| other == owner).unwrap();
+        assert!(turn(&small[0]) <= 1 && turn(&small[1]) <= 3, "{order:?}");
+        let of_large: Vec<_> = large[4..].iter().map(turn).collect();
+        assert!(of_large.is_sorted(), "who came first is first: {order:?}");
     }
 
     #[test]
@@ -301,6 +418,7 @@ mod tests {
             gate.forget(&owner(n), now);
         }
         assert_eq!(gate.waiting(), 0);
+        assert_eq!(gate.whole.busy, 0);
         assert!(gate.limits.values().all(|limit| limit.busy == 0));
     }
 }

@@ -224,7 +224,6 @@ impl<'a> Work<'a> {
 
     fn enter(&mut self, node: &NodeName) -> Flow<()> {
         let keys = vec![
-            Key::Cluster,
             Key::Node(node.clone()),
             Key::Storage(self.intent.storage.clone()),
         ];

@@ -93,8 +93,15 @@ name! {
     ///
     /// It is written into the guest's description when the guest is made and is the proof of
     /// ownership afterwards, so a caller must never use one key for two things, not even one
-    /// after the other. Kubernetes front-ends put the object's UID into it.
+    /// after the other. Kubernetes front-ends write `kind/namespace/name/uid`.
     Owner, "an owner key", 200
+}
+
+impl Owner {
+    /// With whom it shares a turn when there is more to do than a cluster can do at once: its namespace.
+    pub fn party(&self) -> &str {
+        self.0.split('/').nth(1).unwrap_or_default()
+    }
 }
 
 name! {

@@ -17,7 +17,7 @@ use kube::runtime::reflector::ObjectRef;
 use tokio::time::Instant;
 
 use super::{Stop, Wait, notice, owner, secrets};
-use crate::context::{Context, Error, namespace};
+use crate::context::{Context, Error, FIRST_LOOK, namespace};
 use crate::kinds::Watches;
 use crate::work::Action;
 
@@ -132,7 +132,7 @@ pub(crate) async fn reconcile(
                     context.warn(&*object, wait.reason, &wait.message).await;
                     report::waiting(&context, &object, &before, &wait)
                 }
-                Err(Stop::Asked) => return Ok(Action::requeue(PACE)),
+                Err(Stop::Asked) => return Ok(Action::requeue(FIRST_LOOK)),
                 Err(Stop::Failed(error)) => return Err(error),
             }
         }
@@ -154,6 +154,10 @@ async fn prepare(
     cluster: &Cluster,
 ) -> Result<Vec<Used>, Stop> {
     let used = instances::used(context, object).await?;
+    let mut places = used.iter().filter_map(|used| used.place.as_ref().ok());
+    if places.any(|place| context.is_unseen(place)) {
+        return Err(Stop::Asked);
+    }
     secrets::hold(context, object).await?;
     pools::ensure(context, object).await?;
     endpoint::ensure(context, object, cluster).await?;

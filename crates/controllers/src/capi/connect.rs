@@ -3,7 +3,7 @@
 //! Many ProxmoxClusters may live on one Proxmox VE. They share one connection, and so one watcher: it is named after the place
 //! and the user, not after the object that asked for it first.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -114,6 +114,14 @@ impl Places {
         self.lock().held.insert(uid, Known::of(cluster, ()));
     }
 
+    /// The UIDs of the ProxmoxClusters that are on a place, as far as that was found out.
+    fn users(&self, place: &ClusterName) -> BTreeSet<String> {
+        let connected = self.lock();
+        let instances = connected.instances.iter();
+        let here = instances.filter(|(_, known)| known.what == *place);
+        here.map(|((uid, _), _)| uid.clone()).collect()
+    }
+
     /// Has the Secrets of a cluster read again.
     pub(super) fn forget(&self, cluster: &ProxmoxCluster) {
         let uid = cluster.uid().unwrap_or_default();
@@ -185,12 +193,28 @@ pub(super) async fn connect(
             context
                 .fleet
                 .connect(name.clone(), client, fleet::Options::default());
+            if let Some(facts) = context.fleet.watch(&name) {
+                context.providers.follow(&name, facts);
+            }
         }
     }
     let found = Known::of(cluster, name.clone());
     let key = key(cluster, instance);
     context.places.lock().instances.insert(key, found);
     Ok(name)
+}
+
+/// Looks at the ProxmoxClusters that are on a place.
+pub(crate) fn place_changed(context: &Context, place: &ClusterName) {
+    let users = context.places.users(place);
+    if users.is_empty() {
+        return;
+    }
+    for cluster in context.stores.proxmox_clusters.state() {
+        if cluster.uid().is_some_and(|uid| users.contains(&uid)) {
+            context.queues.proxmox_clusters.push_object(&cluster);
+        }
+    }
 }
 
 async fn secret(

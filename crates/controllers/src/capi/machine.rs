@@ -17,6 +17,7 @@ use api::infrastructure::ZONE_LABEL;
 use api::infrastructure::v1beta1::{
     Instance, NodeGroup, ProxmoxCluster, ProxmoxMachine, ProxmoxMachineStatus,
 };
+use api::vm::FleetRecord;
 use fleet::{ClusterName, GuestRecord, Outcome};
 use kube::api::{Patch, PatchParams};
 use kube::runtime::reflector::ObjectRef;
@@ -119,9 +120,8 @@ pub(crate) fn wire(watches: &mut Watches, context: &Arc<Context>) {
 
 /// The engine's record of a machine.
 fn record(status: &ProxmoxMachineStatus) -> GuestRecord {
-    let kept = status.record.clone();
-    kept.and_then(|record| serde_json::from_value(record.0).ok())
-        .unwrap_or_default()
+    let kept = status.record.as_ref();
+    kept.and_then(FleetRecord::read).unwrap_or_default()
 }
 
 impl crate::removal::KeepsGuest for ProxmoxMachineStatus {
@@ -244,6 +244,9 @@ async fn bring(
     loop {
         let known = record(&status);
         let intent = intent::intent(&subject, chosen, &known, &given, &secret)?;
+        if !status.conditions.is_empty() && context.is_unseen(&intent.cluster) {
+            return Err(Stop::Asked);
+        }
         let mut progress = context.fleet.guest(&intent, &known).await;
         progress.outcome = choice.explain(&known, progress.outcome);
         let outcome = progress.outcome.clone();

@@ -8,7 +8,6 @@ use api::vm::{
 use fleet::{
     ActionFacts, ActionRecord, ClusterName, Outcome, Owner, Vmid, intent::Placement, record::Stage,
 };
-use serde_json::Value;
 
 use super::{
     container, machine,
@@ -131,16 +130,7 @@ pub(super) fn target(
 
 /// The engine's record of an action.
 pub(super) fn record(kept: Option<&FleetRecord>) -> ActionRecord {
-    kept.and_then(|record| serde_json::from_value(record.0.clone()).ok())
-        .unwrap_or_default()
-}
-
-/// The record as it is kept on the object.
-pub(super) fn keep(record: &ActionRecord) -> Option<FleetRecord> {
-    serde_json::to_value(record)
-        .ok()
-        .filter(Value::is_object)
-        .map(FleetRecord)
+    kept.and_then(FleetRecord::read).unwrap_or_default()
 }
 
 /// What became of an action, as `Ready` and a phase.

@@ -18,7 +18,7 @@ use super::{
 };
 use crate::{
     conditions::Conditions,
-    context::{Context, Error, FINALIZER, namespace, owner},
+    context::{Context, Error, FINALIZER, FIRST_LOOK, namespace, owner},
     kinds::Watches,
     removal,
     work::Action,
@@ -52,11 +52,8 @@ pub(crate) fn wire(watches: &mut Watches, context: &Arc<Context>) {
 }
 
 pub(super) fn record(status: &ContainerStatus) -> GuestRecord {
-    let kept = status
-        .record
-        .clone()
-        .and_then(|record| serde_json::from_value(record.0).ok());
-    kept.unwrap_or_default()
+    let kept = status.record.as_ref();
+    kept.and_then(FleetRecord::read).unwrap_or_default()
 }
 
 /// The cluster a container's guest was put on.
@@ -110,6 +107,9 @@ pub(crate) async fn reconcile(
             return Ok(Action::requeue(Duration::from_mins(1)));
         }
     };
+    if !before.conditions.is_empty() && context.is_unseen(&intent.cluster) {
+        return Ok(Action::requeue(FIRST_LOOK));
+    }
     let mut status = before;
     loop {
         let progress = context.fleet.guest(&intent, &record(&status)).await;
@@ -410,6 +410,6 @@ fn report(
         revert: before.revert.clone(),
         reverted_to: before.reverted_to.clone(),
         current_step: step.map(|step| StepView { step, task }),
-        record: serde_json::to_value(&record).ok().map(FleetRecord),
+        record: FleetRecord::of(&record),
     }
 }

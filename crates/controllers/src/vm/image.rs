@@ -23,7 +23,7 @@ pub(crate) use self::need::wanted_storage;
 use self::need::{Need, needs};
 use super::{refs::Missing, translate};
 use crate::{
-    context::{Context, Error, FINALIZER, namespace, owner},
+    context::{Context, Error, FINALIZER, FIRST_LOOK, namespace, owner},
     kinds::Watches,
     work::Action,
 };
@@ -65,11 +65,8 @@ impl Target {
 }
 
 fn record(status: &VMImageStatus) -> Record {
-    let kept = status
-        .record
-        .clone()
-        .and_then(|record| serde_json::from_value(record.0).ok());
-    kept.unwrap_or_default()
+    let kept = status.record.as_ref();
+    kept.and_then(FleetRecord::read).unwrap_or_default()
 }
 
 /// The clusters that still have something of an image.
@@ -117,6 +114,10 @@ pub(crate) async fn reconcile(image: Arc<VMImage>, context: Arc<Context>) -> Res
             return Ok(Action::requeue(Duration::from_mins(1)));
         }
     };
+    let said = !before.conditions.is_empty();
+    if said && needs.iter().any(|need| context.is_unseen(&need.cluster)) {
+        return Ok(Action::requeue(FIRST_LOOK));
+    }
     let Some(ImageSource::Url(url)) = &image.spec.source else {
         let status = report::found(&context, &image, &before, &needs);
         write(&context, &image, &status).await?;
@@ -262,7 +263,7 @@ impl Work<'_> {
 
     /// Stores the record and the templates; what was said of them before still holds meanwhile.
     async fn store(&mut self) -> Result<(), Error> {
-        self.status.record = serde_json::to_value(&self.kept).ok().map(FleetRecord);
+        self.status.record = FleetRecord::of(&self.kept);
         let kept: Vec<_> = self
             .kept
             .targets

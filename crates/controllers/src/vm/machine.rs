@@ -6,7 +6,7 @@ mod resolve;
 
 use std::{sync::Arc, time::Duration};
 
-use api::vm::{GuestRef, ManagementPolicy, VirtualMachine, VirtualMachineStatus};
+use api::vm::{FleetRecord, GuestRef, ManagementPolicy, VirtualMachine, VirtualMachineStatus};
 use fleet::{ClusterName, GuestIntent, GuestProgress, GuestRecord, Outcome, intent::Placement};
 use kube::ResourceExt as _;
 
@@ -16,7 +16,7 @@ use super::{
     refs::Lookup,
 };
 use crate::{
-    context::{Context, Error, namespace},
+    context::{Context, Error, FIRST_LOOK, namespace},
     kinds::Watches,
     work::Action,
 };
@@ -26,11 +26,8 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The engine's record of a machine.
 pub(crate) fn record(status: &VirtualMachineStatus) -> GuestRecord {
-    let kept = status
-        .record
-        .clone()
-        .and_then(|record| serde_json::from_value(record.0).ok());
-    kept.unwrap_or_default()
+    let kept = status.record.as_ref();
+    kept.and_then(FleetRecord::read).unwrap_or_default()
 }
 
 impl crate::removal::KeepsGuest for VirtualMachineStatus {
@@ -150,7 +147,10 @@ pub(crate) async fn reconcile(
             return Ok(Action::requeue(Duration::from_mins(5)));
         }
     };
-    let (status, outcome) = advance(&context, &machine, before, &intent).await?;
+    if !before.conditions.is_empty() && context.is_unseen(&intent.cluster) {
+        return Ok(Action::requeue(FIRST_LOOK));
+    }
+    let (status, outcome) = advance(&context, &machine, before.clone(), &intent).await?;
     if context.providers.is_verbose(&intent.cluster) {
         tracing::info!(machine = %machine.name_any(), ?outcome, "looked at");
     } else {
@@ -161,7 +161,7 @@ pub(crate) async fn reconcile(
     {
         return Ok(Action::requeue(PATIENCE));
     }
-    report::announce(&context, &machine, &status).await;
+    report::announce(&context, &machine, &before, &status).await;
     Ok(match outcome {
         Outcome::Waiting { retry, .. } => Action::requeue(retry),
         Outcome::Working { .. } | Outcome::Persist => Action::requeue(PATIENCE),

@@ -13,6 +13,7 @@ use api::vm::{Provider, ProviderStatus};
 use fleet::{ClusterFacts, ClusterName};
 use futures::{
     StreamExt as _,
+    future::ready,
     stream::{BoxStream, SelectAll},
 };
 use k8s_openapi::api::core::v1::Secret;
@@ -26,7 +27,7 @@ use tokio_stream::wrappers::WatchStream;
 use self::connection::{Settings, settings};
 use super::refs::{self, Lookup};
 use crate::{
-    context::{Context, Error, namespace},
+    context::{Context, Error, FIRST_LOOK, namespace},
     kinds::Watches,
     work::Action,
 };
@@ -85,6 +86,12 @@ impl Connections {
     /// Whether everything about this Provider is to be logged.
     pub(crate) fn is_verbose(&self, name: &ClusterName) -> bool {
         self.get(name).is_some_and(|settings| settings.verbose)
+    }
+
+    /// Has everybody who says something about a cluster look again when it changes.
+    pub(crate) fn follow(&self, name: &ClusterName, facts: watch::Receiver<Arc<ClusterFacts>>) {
+        // Nobody listens only while everything is being taken down.
+        let _ = self.follow.send((name.clone(), facts));
     }
 
     fn put(&self, name: ClusterName, settings: Settings) {
@@ -146,7 +153,20 @@ pub(crate) fn secret_changed(context: &Context, secret: &ObjectRef<Secret>) {
     }
 }
 
-/// Looks at a Provider whenever something new is known about its cluster.
+/// What is said about a cluster; how much of it is in use just now is not.
+fn gist(facts: &ClusterFacts) -> ClusterFacts {
+    let mut gist = ClusterFacts {
+        guests: 0,
+        storages: BTreeMap::new(),
+        ..facts.clone()
+    };
+    for node in gist.nodes.values_mut() {
+        (node.cpu_used, node.memory_used, node.guests) = (0.0, fleet::Size::ZERO, 0);
+    }
+    gist
+}
+
+/// Looks at a Provider, or at the ProxmoxClusters of a place, whenever there is something new to say about it.
 pub(crate) async fn follow_clusters(context: Arc<Context>) {
     let receiver = {
         let mut followed = context
@@ -162,9 +182,17 @@ pub(crate) async fn follow_clusters(context: Arc<Context>) {
         tokio::select! {
             biased;
             Some((name, facts)) = new.recv() => {
-                changes.push(WatchStream::from_changes(facts).map(move |_| name.clone()).boxed());
+                let mut said = None;
+                let news = WatchStream::from_changes(facts).filter_map(move |facts| {
+                    let now = Some(gist(&facts));
+                    let is_new = said != now;
+                    said = now;
+                    ready(is_new.then(|| name.clone()))
+                });
+                changes.push(news.boxed());
             }
             Some(name) = changes.next(), if !changes.is_empty() => {
+                crate::capi::place_changed(&context, &name);
                 if let Some((place, name)) = name.as_str().split_once('/') {
                     context.queues.providers.push(ObjectRef::new(name).within(place));
                 }
@@ -236,6 +264,9 @@ pub(crate) async fn reconcile(
             .await?;
         return Ok(Action::requeue(RECHECK));
     }
+    if !before.conditions.is_empty() && context.is_unseen(&name) {
+        return Ok(Action::requeue(FIRST_LOOK));
+    }
     let facts = context.fleet.facts(&name).unwrap_or_default();
     let status = report::known(&context, &provider, &name, &before, &facts);
     announce(&provider, &context, &before, &status).await;
@@ -286,8 +317,7 @@ async fn connect(
         .fleet
         .connect(name.clone(), client, wanted.fleet_options());
     if let Some(facts) = context.fleet.watch(name) {
-        // Nobody listens only while everything is being taken down.
-        let _ = context.providers.follow.send((name.clone(), facts));
+        context.providers.follow(name, facts);
     }
     context.providers.put(name.clone(), wanted);
     for machine in context.stores.machines.state() {

@@ -7,7 +7,8 @@ use std::{
 };
 
 use api::vm::{
-    DeletionPolicy, GuestRef, Phase, RevertTo, RevertWish, VMSnapshot, VMSnapshotStatus,
+    DeletionPolicy, FleetRecord, GuestRef, Phase, RevertTo, RevertWish, VMSnapshot,
+    VMSnapshotStatus,
 };
 use fleet::{
     ActionRecord, Outcome,
@@ -144,7 +145,7 @@ pub(crate) async fn reconcile(
             parent: progress.facts.parent.clone().or(status.parent),
             children: children(&context, &place, &snapshot.spec.vm_ref, &intent.name),
             memory: progress.facts.memory.or(status.memory),
-            record: action::keep(&progress.record),
+            record: FleetRecord::of(&progress.record),
         };
         write(&context, &snapshot, &status).await?;
         if progress.outcome != Outcome::Persist {

@@ -3,8 +3,8 @@
 use std::{sync::Arc, time::Duration};
 
 use api::vm::{
-    BackupCompression, BackupMode as Mode, Bytes, DeletionPolicy, GuestRef, Phase, VMBackup,
-    VMBackupStatus, VMMigration, VMMigrationStatus,
+    BackupCompression, BackupMode as Mode, Bytes, DeletionPolicy, FleetRecord, GuestRef, Phase,
+    VMBackup, VMBackupStatus, VMMigration, VMMigrationStatus,
 };
 use fleet::{
     NodeName, Outcome,
@@ -145,7 +145,7 @@ pub(crate) async fn reconcile(
             phase: Some(phase),
             source_node: status.source_node.or_else(|| target.node.clone()),
             target_node: to.or(status.target_node),
-            record: action::keep(&progress.record),
+            record: FleetRecord::of(&progress.record),
         };
         context
             .statuses
@@ -286,7 +286,7 @@ pub(crate) async fn backup(backup: Arc<VMBackup>, context: Arc<Context>) -> Resu
             completed_at: status
                 .completed_at
                 .or_else(|| finished.then(|| context.clock.time())),
-            record: action::keep(&progress.record),
+            record: FleetRecord::of(&progress.record),
         };
         context
             .statuses

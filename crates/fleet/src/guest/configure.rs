@@ -234,7 +234,7 @@ impl Pass<'_> {
         step: StepKind,
         call: impl Future<Output = pve::Result<Upid>>,
     ) -> Flow<Option<Outcome>> {
-        let keys = vec![Key::Cluster, Key::Node(node.clone())];
+        let keys = vec![Key::Node(node.clone())];
         if !self.cluster.enter(&self.intent.owner, keys) {
             let message = format!("in line for {}", doing(step));
             let retry = Duration::from_mins(1);

@@ -15,8 +15,8 @@ use super::{
     working,
 };
 use crate::{
-    Failure, NodeName, Outcome, PowerFact, Waiting,
-    desired::Want,
+    Failure, NodeName, Outcome, PowerFact, Size, Waiting,
+    desired::{Desired, Want},
     diff::{self, Changes},
     intent::{Loss, Management, Power, Readiness},
     plan::{self, After, Known, Step, Wanted},
@@ -163,6 +163,9 @@ impl Pass<'_> {
             self.record.booted = false;
             return Outcome::Persist;
         }
+        if self.abandon_seed(&identity.node) {
+            return Outcome::Persist;
+        }
         self.warn("GuestLost", text.clone());
         failed(Failure::Lost, text)
     }
@@ -209,9 +212,10 @@ impl Pass<'_> {
         power: PowerFact,
     ) -> Flow<Outcome> {
         let identity = self.extend_identity(identity).await?;
+        let desired = self.desired(view, &identity)?;
+        self.compare_with_view(view, &identity, &desired);
         // A new declaration is not drift: it is written whatever the policy for drift is.
-        let digest = self.desired(view, &identity)?.digest();
-        let redeclared = self.record.applied != Some(digest);
+        let redeclared = self.record.applied != Some(desired.digest());
         let changes = self.changes(view, &identity).await?;
         let running = matches!(power, PowerFact::Running | PowerFact::Paused);
         let settled = self.record.stage >= Stage::Settled;
@@ -249,6 +253,7 @@ impl Pass<'_> {
         };
         let (steps, after) = plan::plan(wanted, &known);
         self.compare_first_boot(&identity);
+        let pending = self.record.pending.clone();
         let mut steps = steps.into_iter().peekable();
         while let Some(step) = steps.next() {
             // PVE lets whatever starts a guest wait ten seconds for who holds it: where growing a disk takes less, it need not
@@ -267,10 +272,32 @@ impl Pass<'_> {
                 return Ok(outcome);
             }
         }
+        if self.record.pending != pending {
+            // That something waits for a restart was not known when the steps were planned.
+            return Ok(Outcome::Persist);
+        }
         match after {
             After::Wait(what, message) => Ok(self.wait(what, message, Duration::from_secs(5))),
             After::Settled => Ok(self.settled(&identity, node, power)),
         }
+    }
+
+    /// Who was not seen all the time may have been changed or replaced meanwhile, which the list of everything shows of most.
+    fn compare_with_view(&mut self, view: &View, identity: &Identity, desired: &Desired) {
+        let Some(row) = view.guests.get(&identity.vmid) else {
+            return;
+        };
+        let kind = self.kind();
+        self.memory(|memory| {
+            let known = memory.verified.is_some()
+                || memory.made.is_some_and(|made| view.asked < made + LAG)
+                || row.memory == Size::ZERO;
+            let as_it_was = || match &memory.shape {
+                Some(shape) => shape.explains(row),
+                None => desired.allows(row, kind),
+            };
+            memory.doubt |= !known && !as_it_was();
+        });
     }
 
     /// First-boot data that was changed too late has no effect, and that is said.

@@ -56,7 +56,7 @@ impl Pass<'_> {
 
     fn enter(&self, identity: &Identity, original: Option<&Original>) -> bool {
         let node = original.map_or(&identity.node, |original| &original.site.node);
-        let mut keys = vec![Key::Cluster, Key::Node(node.clone())];
+        let mut keys = vec![Key::Node(node.clone())];
         if let Some(original) = original {
             keys.push(Key::Template(original.site.vmid));
         }

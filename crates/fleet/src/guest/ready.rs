@@ -25,6 +25,8 @@ const LONGEST: Duration = Duration::from_mins(1);
 const VAIN: Duration = Duration::from_secs(3);
 /// From so many guests on that are waited for at once, others lose it indeed.
 const MANY: usize = 8;
+/// What has been running for longer than this has booted.
+const BOOTED: Duration = Duration::from_mins(2);
 /// Of so many kinds of guests it is remembered how long they take.
 const REMEMBERED: usize = 64;
 
@@ -96,9 +98,12 @@ impl Pass<'_> {
     ) -> Flow<Option<Outcome>> {
         let now = Instant::now();
         let alike = self.alike();
+        let ran = self.ran_before(identity);
         let (booted, silent) = self.memory(|memory| {
-            let booted = *memory.guest.booted.get_or_insert(now);
-            (booted, memory.guest.silent)
+            let guest = &mut memory.guest;
+            guest.found |= ran.is_some() && guest.booted.is_none();
+            let booted = *guest.booted.get_or_insert(ran.unwrap_or(now));
+            (booted, guest.silent)
         });
         // What others that boot at the same time have taught meanwhile counts, too.
         let next = {
@@ -169,6 +174,13 @@ impl Pass<'_> {
         Ok(Some(self.not_heard(next - now, booted)))
     }
 
+    /// When a guest was started that has been running for longer than it takes to boot, as far as the list shows.
+    fn ran_before(&self, identity: &Identity) -> Option<Instant> {
+        let uptime = Duration::from_secs(self.cluster.row(identity.vmid)?.uptime);
+        let started = Instant::now().checked_sub(uptime)?;
+        (uptime > BOOTED).then_some(started)
+    }
+
     fn alike(&self) -> Alike {
         Alike {
             kind: self.kind(),
@@ -199,15 +211,21 @@ impl Pass<'_> {
     }
 
     fn heard(&mut self, nics: &[NicFacts], alike: &Alike, asked: Duration) {
-        let silent = self.memory(|memory| {
+        let (silent, found) = self.memory(|memory| {
             memory.guest.answered = true;
             memory.guest.nics = nics.to_vec();
-            memory.guest.silent
+            (memory.guest.silent, memory.guest.found)
         });
         let mut state = self.cluster.state();
-        state.boots.of(alike).learn(silent, asked);
+        if !found {
+            state.boots.of(alike).learn(silent, asked);
+        }
         state.boots.forget(&self.intent.owner);
         drop(state);
+        if found {
+            // It has had them all along.
+            return;
+        }
         let all: Vec<String> = nics
             .iter()
             .flat_map(|nic| &nic.addresses)

@@ -227,7 +227,7 @@ impl Pass<'_> {
     }
 
     async fn destroy(&mut self, identity: &Identity, node: &NodeName) -> Flow<Outcome> {
-        let keys = vec![Key::Cluster, Key::Node(node.clone())];
+        let keys = vec![Key::Node(node.clone())];
         if !self.cluster.enter(&self.intent.owner, keys) {
             let retry = Duration::from_mins(1);
             let message = "in line for removal".to_owned();

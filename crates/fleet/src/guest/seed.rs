@@ -219,16 +219,17 @@ impl Pass<'_> {
         Ok(None)
     }
 
-    /// The identity is given up; its image is not forgotten.
-    pub(super) fn abandon_seed(&mut self, node: &NodeName) {
-        if let Some(seed) = self.record.seed.take()
-            && seed.state != SeedState::Removed
-        {
-            self.record.leftovers.push(Leftover {
-                node: node.clone(),
-                volume: seed.volume,
-            });
-        }
+    /// The identity is given up; its image, if there is one, is not forgotten.
+    pub(super) fn abandon_seed(&mut self, node: &NodeName) -> bool {
+        let seed = self.record.seed.take();
+        let Some(seed) = seed.filter(|seed| seed.state != SeedState::Removed) else {
+            return false;
+        };
+        self.record.leftovers.push(Leftover {
+            node: node.clone(),
+            volume: seed.volume,
+        });
+        true
     }
 
     /// Removes images of identities that were given up. A node that is down is waited for only by who must (`all`).

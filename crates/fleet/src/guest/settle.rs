@@ -81,6 +81,7 @@ impl Pass<'_> {
                     if !wish {
                         memory.power = Some((PowerFact::Running, now));
                         memory.guest.booted = Some(now);
+                        memory.guest.found = false;
                     }
                     memory.guest.answered = false;
                     memory.guest.silent = Duration::ZERO;

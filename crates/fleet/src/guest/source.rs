@@ -44,6 +44,7 @@ impl Pass<'_> {
                         .iter()
                         .all(|tag| row.tags.contains(&tag.to_lowercase()))
             }
+            TemplateRef::Gone(_) => false,
         };
         let found: Vec<_> = view
             .guests
@@ -52,7 +53,10 @@ impl Pass<'_> {
             .map(|(vmid, row)| (*vmid, row.node.clone(), row.template))
             .collect();
         if found.is_empty() {
-            let message = format!("no template with {from} on the cluster");
+            let message = match from {
+                TemplateRef::Gone(what) => format!("what it was to be made from is gone: {what}"),
+                from => format!("no template with {from} on the cluster"),
+            };
             return Err(self.wait(Waiting::Source, message, Duration::from_secs(15)));
         }
         let mut originals = Vec::new();

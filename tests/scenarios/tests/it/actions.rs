@@ -6,11 +6,14 @@ use api::vm::{
     Container, Phase, VMBackup, VMClone, VMMigration, VMRestore, VMSet, VMSnapshot,
     VMSnapshotSchedule, VirtualMachine,
 };
+use kube::api::{DeleteParams, Patch, PatchParams};
+use pve_sim::Latency;
+use scenarios::Bed;
 use serde_json::json;
 
-use crate::{manifest, prepared, web_set};
+use crate::{manifest, prepare, prepared, web_set};
 
-async fn with_machine() -> scenarios::Bed {
+async fn with_machine() -> Bed {
     let bed = prepared().await;
     bed.apply(manifest!("machine")).await;
     bed.until_ready::<VirtualMachine>("web-server").await;
@@ -73,6 +76,43 @@ spec:
     );
     bed.delete::<VMClone>("web-clone").await;
     assert!(bed.guest("web-clone").await.running);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_copy_that_was_begun_gets_ready_though_its_source_goes() {
+    let mut bed = Bed::builder().latency(Latency::real()).start().await;
+    prepare(&bed).await;
+    bed.apply(manifest!("machine")).await;
+    bed.until_ready::<VirtualMachine>("web-server").await;
+    bed.apply(
+        "
+apiVersion: infra.virtrigaud.io/v1beta1
+kind: VMClone
+metadata: { name: web-copy }
+spec: { sourceVMRef: { name: web-server } }
+",
+    )
+    .await;
+    bed.until("web-copy", "being copied", |vm: &VirtualMachine| {
+        let status = vm.status.as_ref();
+        let step = status.and_then(|status| status.current_step.as_ref());
+        step.is_some_and(|step| step.task.is_some())
+    })
+    .await;
+    bed.crash_operator().await;
+    let machines = bed.api::<VirtualMachine>();
+    let let_go = Patch::Merge(json!({ "metadata": { "finalizers": null } }));
+    machines
+        .patch("web-server", &PatchParams::default(), &let_go)
+        .await
+        .unwrap();
+    machines
+        .delete("web-server", &DeleteParams::default())
+        .await
+        .unwrap();
+    bed.start_operator();
+    bed.until_ready::<VirtualMachine>("web-copy").await;
+    assert!(bed.guest("web-copy").await.running);
 }
 
 #[tokio::test(start_paused = true)]

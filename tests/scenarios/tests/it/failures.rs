@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use api::vm::{Phase, Provider, VirtualMachine};
+use api::vm::{Container, Phase, Provider, VirtualMachine};
 use kube::api::{DeleteParams, Patch, PatchParams};
 use pve::{NodeName, Vmid};
 use scenarios::CrashPoint;
@@ -207,4 +207,20 @@ async fn a_crash_in_the_middle_of_creating_makes_no_second_guest() {
     bed.until_ready::<VirtualMachine>("web-server").await;
     bed.sleep(Duration::from_mins(1)).await;
     assert_eq!(bed.check(&foreign).await, Vec::<String>::new());
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_operator_that_starts_again_changes_nothing_that_is_said_of_what_goes_well() {
+    let mut bed = prepared().await;
+    bed.until_ready::<Provider>("proxmox-prod").await;
+    bed.apply(manifest!("machine")).await;
+    bed.apply(include_str!("manifests/container.yaml")).await;
+    bed.until_ready::<VirtualMachine>("web-server").await;
+    bed.until_ready::<Container>("cache").await;
+    bed.sleep(Duration::from_mins(10)).await;
+    bed.crash_operator().await;
+    bed.line().forget();
+    bed.start_operator();
+    bed.sleep(Duration::from_mins(10)).await;
+    assert_eq!(bed.line().kubernetes_writes(), Vec::<String>::new());
 }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use api::vm::{VMImage, VirtualMachine};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use scenarios::Bed;
 use serde_json::json;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -137,17 +138,26 @@ async fn a_wrong_digest_is_not_used_and_the_machine_says_why() {
     let wrong = json!({ "checksum": { "value": DIGEST } });
     bed.try_apply(&image("noble", &url, &wrong)).await.unwrap();
     bed.try_apply(&machine("one", "noble")).await.unwrap();
+    let said = |conditions: &[Condition]| {
+        let ready = api::vm::condition(conditions, "Ready");
+        ready.is_some_and(|ready| ready.status == "False" && ready.message.contains("checksum"))
+    };
+    bed.until("noble", "refused", |image: &VMImage| {
+        image
+            .status
+            .as_ref()
+            .is_some_and(|status| said(&status.conditions))
+    })
+    .await;
+    bed.until("one", "told of it", |machine: &VirtualMachine| {
+        machine
+            .status
+            .as_ref()
+            .is_some_and(|status| said(&status.conditions))
+    })
+    .await;
     bed.sleep(Duration::from_mins(5)).await;
     assert_eq!(templates(&bed).await, [0; 0]);
-    let image: VMImage = bed.get("noble").await;
-    let status = image.status.unwrap();
-    let ready = api::vm::condition(&status.conditions, "Ready").unwrap();
-    assert_eq!(ready.status, "False");
-    assert!(ready.message.contains("checksum"), "{}", ready.message);
-    let machine: VirtualMachine = bed.get("one").await;
-    let status = machine.status.unwrap();
-    let ready = api::vm::condition(&status.conditions, "Ready").unwrap();
-    assert!(ready.message.contains("checksum"), "{}", ready.message);
 }
 
 #[tokio::test(start_paused = true)]

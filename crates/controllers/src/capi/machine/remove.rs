@@ -81,7 +81,7 @@ fn leaving(
     ProxmoxMachineStatus {
         conditions: now.done(),
         task_ref: task.map(|task| task.upid.to_string()),
-        record: serde_json::to_value(&progress.record).ok().map(FleetRecord),
+        record: FleetRecord::of(&progress.record),
         ..before
     }
 }

@@ -115,7 +115,7 @@ pub(super) fn status(
         network: Vec::new(),
         task_ref: record.in_flight.first().map(|task| task.upid.to_string()),
         retry_after: None,
-        record: serde_json::to_value(&record).ok().map(FleetRecord),
+        record: FleetRecord::of(&record),
         deprecated: before.deprecated.clone(),
     }
 }

@@ -101,7 +101,7 @@ fn leaving(
             step: message,
             task,
         }),
-        record: serde_json::to_value(&progress.record).ok().map(FleetRecord),
+        record: FleetRecord::of(&progress.record),
         ..before
     }
 }

@@ -174,7 +174,7 @@ pub(super) fn status(
         console_url: console.or_else(|| before.console_url.clone()),
         revert: before.revert.clone(),
         reverted_to: before.reverted_to.clone(),
-        record: serde_json::to_value(&record).ok().map(FleetRecord),
+        record: FleetRecord::of(&record),
     }
 }
 
@@ -350,16 +350,18 @@ pub(crate) fn doing(step: StepKind) -> &'static str {
 pub(super) async fn announce(
     context: &Context,
     machine: &VirtualMachine,
+    before: &VirtualMachineStatus,
     status: &VirtualMachineStatus,
 ) {
-    let Some(ready) = condition(&status.conditions, "Ready") else {
-        return;
-    };
-    if ready.status == "True" {
-        let message = match status.ips.as_slice() {
+    let sentence = |status: &VirtualMachineStatus| {
+        let ready = condition(&status.conditions, "Ready")?;
+        (ready.status == "True").then(|| match status.ips.as_slice() {
             [] => ready.message.clone(),
             ips => format!("{} at {}", ready.message, ips.join(", ")),
-        };
+        })
+    };
+    let said = sentence(before);
+    if let Some(message) = sentence(status).filter(|now| said.as_ref() != Some(now)) {
         context.normal(machine, "Ready", &message).await;
     }
 }

@@ -48,13 +48,14 @@ pub(super) async fn intent(
             )
         })?),
     };
-    let made = record.stage >= Stage::Made;
+    // Where an identity was chosen, the guest may exist.
+    let begun = record.identity.is_some();
     let home = Home {
         cluster: &cluster,
         provider: &provider,
         class: class.as_deref(),
     };
-    let source = source(context, &place, spec, &home, made)?;
+    let source = source(context, &place, spec, &home, begun)?;
     let defaults = provider.spec.defaults.clone().unwrap_or_default();
     let parts = match init_parts(context, &place, spec).await {
         // First-boot data has been read by then; a Secret that was cleaned up since is no loss.
@@ -94,7 +95,7 @@ fn source(
     place: &str,
     spec: &VirtualMachineSpec,
     home: &Home<'_>,
-    made: bool,
+    begun: bool,
 ) -> Result<Source, Missing> {
     let mode = |choice: Option<bool>| {
         if choice == Some(false) {
@@ -111,7 +112,7 @@ fn source(
                 mode: mode(spec.linked_clone),
                 snapshot,
             }),
-            Err(_) if made => Ok(forgotten(&from.vm_ref.name)),
+            Err(_) if begun => Ok(forgotten(&from.vm_ref.name)),
             Err(missing) => Err(missing),
         };
     }
@@ -124,7 +125,7 @@ fn source(
         };
         return match volume {
             Some(volume) => Ok(Source::Backup { volume }),
-            None if made => Ok(forgotten("backup")),
+            None if begun => Ok(forgotten("backup")),
             None => Err(Missing::new(
                 "WaitingForSource",
                 "the backup is not there yet",
@@ -135,7 +136,7 @@ fn source(
         return Ok(Source::Empty);
     };
     let Some(found) = refs::find(&context.stores.images, place, &image.name) else {
-        return if made {
+        return if begun {
             Ok(forgotten(&image.name))
         } else {
             Err(Missing::new(
@@ -148,7 +149,7 @@ fn source(
         };
     };
     let mode = mode(spec.linked_clone.or(found.spec.linked_clone));
-    image_source(&found, mode, spec, home, made)
+    image_source(&found, mode, spec, home, begun)
 }
 
 fn image_source(
@@ -156,7 +157,7 @@ fn image_source(
     mode: CloneMode,
     spec: &VirtualMachineSpec,
     home: &Home<'_>,
-    made: bool,
+    begun: bool,
 ) -> Result<Source, Missing> {
     let template = |from| {
         Ok(Source::Template {
@@ -194,7 +195,7 @@ fn image_source(
                 .collect();
             if !ready.is_empty() {
                 template(TemplateRef::AnyOf(ready))
-            } else if made {
+            } else if begun {
                 Ok(forgotten(&image.name_any()))
             } else {
                 Err(preparing(image))
@@ -230,10 +231,10 @@ fn preparing(image: &VMImage) -> Missing {
     }
 }
 
-/// The origin of a guest that exists. It is never read again, but says that the disks were copied.
+/// The origin of a guest that was begun. It is not needed again, but says that the disks were copied.
 fn forgotten(name: &str) -> Source {
     Source::Template {
-        from: TemplateRef::Name(name.to_owned()),
+        from: TemplateRef::Gone(name.to_owned()),
         mode: CloneMode::Auto,
         snapshot: None,
     }

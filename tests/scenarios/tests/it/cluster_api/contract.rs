@@ -10,7 +10,7 @@ use kube::api::{DeleteParams, Patch, PatchParams};
 use scenarios::{Bed, Wish};
 use serde_json::{Value, json};
 
-use super::{bed, named};
+use super::{bed, named, two};
 
 #[tokio::test(start_paused = true)]
 async fn a_paused_cluster_is_left_alone_and_says_so() {
@@ -383,4 +383,21 @@ async fn what_cluster_api_has_overlooked_it_is_shown_again() {
         !cluster.annotations().contains_key("oxmox.dev/unnoticed"),
         "it was noticed at once"
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_operator_that_starts_again_changes_nothing_that_is_said_of_what_goes_well() {
+    let (mut bed, _player) = bed(2).await;
+    bed.make_cluster(&two("MultiInstance")).await;
+    for name in ["worker-1", "worker-2"] {
+        bed.make_machine(Wish::new(name)).await;
+        bed.until_provisioned(name).await;
+        bed.join(name).await;
+    }
+    bed.sleep(Duration::from_mins(10)).await;
+    bed.crash_operator().await;
+    bed.line().forget();
+    bed.start_operator();
+    bed.sleep(Duration::from_mins(10)).await;
+    assert_eq!(bed.line().kubernetes_writes(), Vec::<String>::new());
 }
