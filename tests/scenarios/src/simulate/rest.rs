@@ -75,13 +75,11 @@ async fn unsettled(bed: &Bed) -> Vec<String> {
     let is_there = |name: &str| machines.iter().any(|machine| machine.name_any() == name);
     let is_made = |name: &str| {
         let machine = machines.iter().find(|machine| machine.name_any() == name);
-        machine.is_some_and(|machine| {
-            !made_from_nothing(machine, &is_there) && !copy_is_impossible(machine)
-        })
+        machine.is_some_and(|machine| !made_from_nothing(machine, &machines))
     };
     let mut stuck: Vec<String> = machines
         .iter()
-        .filter(|machine| !machine_rests(machine, &is_there))
+        .filter(|machine| !machine_rests(machine, &machines))
         .map(|machine| format!("{} is stuck: {:?}", machine.name_any(), machine.status))
         .collect();
     for snapshot in all::<VMSnapshot>(bed).await {
@@ -106,7 +104,7 @@ async fn unsettled(bed: &Bed) -> Vec<String> {
         let vain = !is_there(&clone.spec.source_vm_ref.name) || !is_there(&clone.name_any());
         // A copy that cannot be made is told of by the machine itself.
         let machine = machines.iter().find(|m| m.name_any() == clone.name_any());
-        let failed = machine.is_some_and(copy_is_impossible);
+        let failed = machine.is_some_and(|machine| made_from_nothing(machine, &machines));
         if clone.metadata.deletion_timestamp.is_some() || !(over || vain || failed) {
             stuck.push(format!("clone {}: {status:?}", clone.name_any()));
         }
@@ -146,20 +144,32 @@ fn copy_is_impossible(machine: &VirtualMachine) -> bool {
     machine.spec.clone_from.is_some() && refused
 }
 
-/// What was to be copied was gone before it was: the machine says so, and waits.
-fn made_from_nothing(machine: &VirtualMachine, is_there: &impl Fn(&str) -> bool) -> bool {
-    let from = machine.spec.clone_from.as_ref();
-    !is_provisioned(machine) && from.is_some_and(|from| !is_there(&from.vm_ref.name))
+/// What was to be copied was gone before it was, or never will be anything to copy: the machine says so, and waits.
+fn made_from_nothing(machine: &VirtualMachine, machines: &[VirtualMachine]) -> bool {
+    let mut at = machine;
+    // Copies of copies of copies; more than there are machines is a circle.
+    for _ in machines {
+        if copy_is_impossible(at) {
+            return true;
+        }
+        let Some(from) = at.spec.clone_from.as_ref().filter(|_| !is_provisioned(at)) else {
+            return false;
+        };
+        match machines.iter().find(|it| it.name_any() == from.vm_ref.name) {
+            Some(source) => at = source,
+            None => return true,
+        }
+    }
+    true
 }
 
-fn machine_rests(machine: &VirtualMachine, is_there: &impl Fn(&str) -> bool) -> bool {
+fn machine_rests(machine: &VirtualMachine, machines: &[VirtualMachine]) -> bool {
     let Some(status) = &machine.status else {
         return false;
     };
     if machine.metadata.deletion_timestamp.is_some() {
         return false;
     }
-    made_from_nothing(machine, is_there)
-        || copy_is_impossible(machine)
+    made_from_nothing(machine, machines)
         || (ready(&status.conditions) && status.observed_generation == machine.metadata.generation)
 }
