@@ -3,7 +3,7 @@
 use std::{
     collections::BTreeMap,
     hash::{DefaultHasher, Hash as _, Hasher as _},
-    sync::Mutex,
+    sync::{Mutex, MutexGuard, PoisonError},
 };
 
 use k8s_openapi::api::core::v1::{Event, EventSource};
@@ -19,12 +19,20 @@ use crate::Clock;
 pub(crate) struct Events {
     client: Client,
     clock: Clock,
-    said: Mutex<BTreeMap<(String, String), Said>>,
+    said: Mutex<BTreeMap<String, Vec<Said>>>,
 }
 
+/// What was said last under a reason, by their digests: there are several for every object.
 struct Said {
-    message: String,
+    reason: u64,
+    message: u64,
     count: i32,
+}
+
+fn digest(text: &str) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    text.hash(&mut hasher);
+    hasher.finish()
 }
 
 /// Whether an event is a nuisance.
@@ -49,23 +57,8 @@ impl Events {
         K: Resource<DynamicType = ()>,
     {
         let Some(uid) = about.uid() else { return };
-        let key = (uid.clone(), reason.to_owned());
-        {
-            let mut said = self
-                .said
-                .lock()
-                .unwrap_or_else(std::sync::PoisonError::into_inner);
-            match said.get_mut(&key) {
-                Some(said) if said.message == message => return,
-                Some(said) => message.clone_into(&mut said.message),
-                None => drop(said.insert(
-                    key,
-                    Said {
-                        message: message.to_owned(),
-                        count: 1,
-                    },
-                )),
-            }
+        if !self.is_new(&uid, reason, message) {
+            return;
         }
         let mut hasher = DefaultHasher::new();
         (&uid, reason, message).hash(&mut hasher);
@@ -114,21 +107,36 @@ impl Events {
         }
     }
 
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Vec<Said>>> {
+        self.said.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes note of what is said; says whether it is something else than before.
+    fn is_new(&self, uid: &str, reason: &str, message: &str) -> bool {
+        let (reason, message) = (digest(reason), digest(message));
+        let mut said = self.lock();
+        let about = said.entry(uid.to_owned()).or_default();
+        if let Some(said) = about.iter_mut().find(|said| said.reason == reason) {
+            return std::mem::replace(&mut said.message, message) != message;
+        }
+        about.push(Said {
+            reason,
+            message,
+            count: 1,
+        });
+        true
+    }
+
     /// Forgets what was said about an object that is gone.
     pub(crate) fn forget(&self, uid: &str) {
-        let mut said = self
-            .said
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner);
-        said.retain(|(about, _), _| about != uid);
+        self.lock().remove(uid);
     }
 
     fn again(&self, uid: &str, reason: &str) -> i32 {
-        let mut said = self
-            .said
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner);
-        match said.get_mut(&(uid.to_owned(), reason.to_owned())) {
+        let reason = digest(reason);
+        let mut said = self.lock();
+        let about = said.get_mut(uid).into_iter().flatten();
+        match about.into_iter().find(|said| said.reason == reason) {
             Some(said) => {
                 said.count += 1;
                 said.count

@@ -77,6 +77,11 @@ impl<K: Kind> Known<K> {
     }
 }
 
+/// An object as it is kept: what was read off the wire has room to spare in every list, a copy has not.
+fn kept<K: Kind>(object: &K) -> Arc<K> {
+    Arc::new(object.clone())
+}
+
 /// Where the watch of one kind writes down what it sees.
 pub(crate) struct Notes<K> {
     objects: Arc<RwLock<Objects<K>>>,
@@ -115,7 +120,7 @@ impl<K: Kind> Notes<K> {
         let mut objects = self.objects.write().unwrap_or_else(PoisonError::into_inner);
         match event {
             Event::Apply(object) => {
-                let object = Arc::new(object);
+                let object = kept(&object);
                 objects.insert(key(&*object), object.clone());
                 vec![object]
             }
@@ -128,7 +133,7 @@ impl<K: Kind> Notes<K> {
                 Vec::new()
             }
             Event::InitApply(object) => {
-                self.listed.insert(key(&object), Arc::new(object));
+                self.listed.insert(key(&object), kept(&object));
                 Vec::new()
             }
             Event::InitDone => {

@@ -14,7 +14,7 @@ use crate::{
     hub::{Kind, Requests, glimpse},
     kinds::{Queues, Watches},
     known::{Key, Known, key_of},
-    vm,
+    status, vm,
     work::{Action, work},
 };
 
@@ -70,6 +70,7 @@ pub async fn run(client: Client, options: Options, stop: CancellationToken) {
         queues.clone(),
     ));
     watches.requeue_own(&queues);
+    status::wire(&mut watches, &context);
     vm::wire(&mut watches, &context);
     capi::wire(&mut watches, &context);
 

@@ -10,7 +10,13 @@
 //! starts from it all the same, and after a crash the engine finds its own work anyway. So quick steps cost one write together,
 //! or none if the end comes soon.
 
-use std::{collections::BTreeMap, fmt::Debug, sync::Mutex, time::Duration};
+use std::{
+    collections::BTreeMap,
+    fmt::Debug,
+    hash::{DefaultHasher, Hash as _, Hasher as _},
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
 use kube::{
     Api, Client, Resource, ResourceExt as _,
@@ -20,6 +26,8 @@ use kube::{
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::json;
 use tokio::time::Instant;
+
+use crate::{context::Context, kinds::Watches};
 
 /// The name under which Oxmox owns fields.
 pub(crate) const MANAGER: &str = "oxmox";
@@ -32,11 +40,33 @@ pub(crate) struct Statuses {
 
 #[derive(Clone, Debug)]
 struct Kept {
-    /// As text: there is one for every object, and as a tree it would take ten times the room.
-    status: Box<str>,
+    /// Tells statuses apart.
+    digest: u64,
+    /// The status as JSON, until the watch shows it: there is one for every object.
+    status: Option<Box<str>>,
     stored: bool,
     /// Since when something has been put off, so that what is stored is older.
     put_off: Option<Instant>,
+}
+
+/// What the watch shows of the kinds there are many of need not be kept.
+pub(crate) fn wire(watches: &mut Watches, context: &Arc<Context>) {
+    let to = context.clone();
+    let machines = &mut watches.machines;
+    machines.subscribe(move |it| to.statuses.shown(it, it.status.as_ref()));
+    let to = context.clone();
+    let containers = &mut watches.containers;
+    containers.subscribe(move |it| to.statuses.shown(it, it.status.as_ref()));
+    let to = context.clone();
+    let proxmox_machines = &mut watches.proxmox_machines;
+    proxmox_machines.subscribe(move |it| to.statuses.shown(it, it.status.as_ref()));
+}
+
+impl Kept {
+    /// Whether it is what the API server has.
+    fn is_stored(&self) -> bool {
+        self.stored && self.put_off.is_none()
+    }
 }
 
 impl Statuses {
@@ -55,10 +85,24 @@ impl Statuses {
         written.or_else(|| shown.cloned()).unwrap_or_default()
     }
 
-    /// What was written last, or the part of it that is asked for.
+    /// What was written last, or the part of it that is asked for, while the watch does not show it.
     pub(crate) fn written<S: DeserializeOwned>(&self, uid: &str) -> Option<S> {
-        let kept = self.lock().get(uid)?.status.clone();
+        let kept = self.lock().get(uid)?.status.clone()?;
         serde_json::from_str(&kept).ok()
+    }
+
+    /// The watch shows this status now: if it is what was written last, it need not be kept twice.
+    fn shown<K: Resource>(&self, object: &K, status: Option<&impl Serialize>) {
+        let (Some(uid), Some(status)) = (object.uid(), status) else {
+            return;
+        };
+        let mut all = self.lock();
+        let Some(kept) = all.get_mut(&uid).filter(|kept| kept.is_stored()) else {
+            return;
+        };
+        if to_json(status).is_ok_and(|status| digest(&status) == kept.digest) {
+            kept.status = None;
+        }
     }
 
     /// Whether something is still to be written for this object.
@@ -78,9 +122,10 @@ impl Statuses {
         if !kept.stored || kept.put_off.is_some_and(|since| since.elapsed() >= lull) {
             return false;
         }
-        if kept.status != status {
+        if kept.digest != digest(&status) {
             kept.put_off.get_or_insert_with(Instant::now);
-            kept.status = status;
+            kept.digest = digest(&status);
+            kept.status = Some(status);
         }
         true
     }
@@ -114,9 +159,10 @@ impl Statuses {
         let uid = object.uid().unwrap_or_default();
         let said = status;
         let status = to_json(said)?;
+        let digest = digest(&status);
         let known = self.lock().get(&uid).cloned();
         let unchanged = match &known {
-            Some(kept) => kept.stored && kept.put_off.is_none() && kept.status == status,
+            Some(kept) => kept.is_stored() && kept.digest == digest,
             None => shown.is_some_and(|shown| to_json(shown).is_ok_and(|shown| shown == status)),
         };
         if unchanged {
@@ -125,7 +171,8 @@ impl Statuses {
         self.lock().insert(
             uid.clone(),
             Kept {
-                status: status.clone(),
+                digest,
+                status: Some(status),
                 stored: false,
                 put_off: None,
             },
@@ -149,7 +196,7 @@ impl Statuses {
         {
             Ok(_) => {
                 if let Some(kept) = self.lock().get_mut(&uid)
-                    && kept.status == status
+                    && kept.digest == digest
                 {
                     kept.stored = true;
                 }
@@ -163,4 +210,10 @@ impl Statuses {
 fn to_json(status: &impl Serialize) -> kube::Result<Box<str>> {
     let text = serde_json::to_string(status).map_err(kube::Error::SerdeError)?;
     Ok(text.into_boxed_str())
+}
+
+fn digest(status: &str) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    status.hash(&mut hasher);
+    hasher.finish()
 }

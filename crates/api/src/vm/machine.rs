@@ -128,7 +128,7 @@ pub struct VirtualMachineSpec {
     pub user_data: Option<UserData>,
     /// Virtual hardware, field by field instead of the class's.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub hardware: Option<Hardware>,
+    pub hardware: Option<Box<Hardware>>,
     /// The policy that says where it may run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub placement_ref: Option<LocalRef>,

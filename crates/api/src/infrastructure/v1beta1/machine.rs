@@ -107,7 +107,7 @@ pub struct ProxmoxMachineSpec {
     pub disks: Option<Disks>,
     /// Virtual hardware besides CPUs, memory, disks and network.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub hardware: Option<Hardware>,
+    pub hardware: Option<Box<Hardware>>,
     /// Network; `net0` of the template with an address from the cluster's pools when left out.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub network: Option<Network>,
