@@ -32,6 +32,8 @@ const QUESTION: f64 = 0.004;
 const QUESTION_PART: f64 = 0.005;
 /// What the first, second, … question costs. There are no more: the last one comes when all that is likely is over.
 const SHORT_COSTS: &[f64] = &[1.0, 1.3, 2.0, 6.0, 40.0];
+/// The same where the end is waited for by somebody who has requests to spare.
+const EAGER_COSTS: &[f64] = &[1.0, 1.1, 1.3, 1.6, 2.0, 4.0, 40.0];
 const LONG_COSTS: &[f64] = &[1.0, 2.0, 4.0];
 const CALM_COSTS: &[f64] = &[1.0, 2.0];
 /// From here on a step is a long one, in seconds.
@@ -76,6 +78,15 @@ impl Habit {
     /// The ages at which to ask for a task, as long as it has not ended.
     pub(crate) fn questions(&self) -> &[Duration] {
         &self.questions
+    }
+
+    /// The ages at which to ask when somebody waits who has requests to spare.
+    pub(crate) fn eager(&self) -> Vec<Duration> {
+        let usual = self.quantile(0.5);
+        if usual < LONG {
+            return plan(&self.likely(), worth(usual), EAGER_COSTS);
+        }
+        self.questions.clone()
     }
 
     /// The ages at which to ask when nobody is in a hurry: when nearly every task has ended, and for a long step once before.

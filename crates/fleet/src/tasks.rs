@@ -120,6 +120,11 @@ fn hosts_alone(step: StepKind) -> bool {
 /// What a start is done to that has to wait for a growing disk.
 const BEHIND: &str = "behind another task";
 
+/// Whether a step may cost more questions: a snapshot, and the first start of a guest, but not every change of its power.
+fn is_eager(step: StepKind, of: Option<&str>) -> bool {
+    step == StepKind::Snapshot || of == Some(BEHIND)
+}
+
 /// How long a step takes on a quiet host, until this cluster has taught better.
 fn first_guess(step: StepKind) -> Duration {
     Duration::from_millis(match step {
@@ -175,7 +180,12 @@ impl Tasks {
         };
         let mut questions = Vec::new();
         if from_start {
-            questions = self.habit(step, of.as_ref()).questions().to_vec();
+            let habit = self.habit(step, of.as_ref());
+            questions = if is_eager(step, of.as_deref()) {
+                habit.eager()
+            } else {
+                habit.questions().to_vec()
+            };
             questions.reverse();
         }
         let mut flight = Flight {
