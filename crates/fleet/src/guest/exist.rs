@@ -351,8 +351,10 @@ impl Pass<'_> {
             .is_some_and(|seed| seed.state == SeedState::Uploaded)
             && !self.intent.init.as_ref().is_some_and(|init| init.keep)
         {
-            self.cluster
-                .remind(&self.intent.owner, Duration::from_secs(SURELY_READ));
+            // The list tells how long it has been running, some seconds late.
+            let uptime = self.cluster.row(identity.vmid).map_or(0, |row| row.uptime);
+            let left = Duration::from_secs(SURELY_READ.saturating_sub(uptime));
+            self.cluster.remind(&self.intent.owner, left + LAG);
         }
         if first {
             self.event(

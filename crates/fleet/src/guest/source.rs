@@ -54,7 +54,7 @@ impl Pass<'_> {
             .collect();
         if found.is_empty() {
             let message = match from {
-                TemplateRef::Gone(what) => format!("what it was to be made from is gone: {what}"),
+                TemplateRef::Gone(why) => why.clone(),
                 from => format!("no template with {from} on the cluster"),
             };
             return Err(self.wait(Waiting::Source, message, Duration::from_secs(15)));

@@ -49,8 +49,7 @@ pub enum TemplateRef {
     Name(String),
     /// By tags: all of them must be there; several that match are replicas.
     Tags(Vec<String>),
-    /// None any more: what a guest was made from, by its caller's name for it, is gone. A guest that exists needs it no
-    /// longer, and one that does not is made from nothing else.
+    /// None any more, and why: a guest that exists needs it no longer, and one that does not is made from nothing else.
     Gone(String),
 }
 
@@ -64,7 +63,7 @@ impl std::fmt::Display for TemplateRef {
             }
             TemplateRef::Name(name) => write!(f, "name '{name}'"),
             TemplateRef::Tags(tags) => write!(f, "tags {}", tags.join(", ")),
-            TemplateRef::Gone(what) => write!(f, "'{what}', which is gone"),
+            TemplateRef::Gone(why) => f.write_str(why),
         }
     }
 }

@@ -48,14 +48,16 @@ pub(super) async fn intent(
             )
         })?),
     };
-    // Where an identity was chosen, the guest may exist.
-    let begun = record.identity.is_some();
     let home = Home {
         cluster: &cluster,
         provider: &provider,
         class: class.as_deref(),
     };
-    let source = source(context, &place, spec, &home, begun)?;
+    let source = match source(context, &place, spec, &home) {
+        // Where an identity was chosen the guest may exist, and need its origin no longer.
+        Err(missing) if record.identity.is_some() && !missing.invalid => forgotten(missing),
+        other => other?,
+    };
     let defaults = provider.spec.defaults.clone().unwrap_or_default();
     let parts = match init_parts(context, &place, spec).await {
         // First-boot data has been read by then; a Secret that was cleaned up since is no loss.
@@ -95,7 +97,6 @@ fn source(
     place: &str,
     spec: &VirtualMachineSpec,
     home: &Home<'_>,
-    begun: bool,
 ) -> Result<Source, Missing> {
     let mode = |choice: Option<bool>| {
         if choice == Some(false) {
@@ -105,16 +106,12 @@ fn source(
         }
     };
     if let Some(from) = &spec.clone_from {
-        let copy = clone_source(context, place, from, home.cluster);
-        return match copy {
-            Ok((from, snapshot)) => Ok(Source::Template {
-                from,
-                mode: mode(spec.linked_clone),
-                snapshot,
-            }),
-            Err(_) if begun => Ok(forgotten(&from.vm_ref.name)),
-            Err(missing) => Err(missing),
-        };
+        let (from, snapshot) = clone_source(context, place, from, home.cluster)?;
+        return Ok(Source::Template {
+            from,
+            mode: mode(spec.linked_clone),
+            snapshot,
+        });
     }
     if let Some(from) = &spec.restore_from {
         let volume = match (&from.volume, &from.backup_ref) {
@@ -125,7 +122,6 @@ fn source(
         };
         return match volume {
             Some(volume) => Ok(Source::Backup { volume }),
-            None if begun => Ok(forgotten("backup")),
             None => Err(Missing::new(
                 "WaitingForSource",
                 "the backup is not there yet",
@@ -136,20 +132,16 @@ fn source(
         return Ok(Source::Empty);
     };
     let Some(found) = refs::find(&context.stores.images, place, &image.name) else {
-        return if begun {
-            Ok(forgotten(&image.name))
-        } else {
-            Err(Missing::new(
-                "ImageNotFound",
-                format!(
-                    "there is no VMImage {:?} in namespace {place:?}; create it or change spec.imageRef",
-                    image.name
-                ),
-            ))
-        };
+        return Err(Missing::new(
+            "ImageNotFound",
+            format!(
+                "there is no VMImage {:?} in namespace {place:?}; create it or change spec.imageRef",
+                image.name
+            ),
+        ));
     };
     let mode = mode(spec.linked_clone.or(found.spec.linked_clone));
-    image_source(&found, mode, spec, home, begun)
+    image_source(&found, mode, spec, home)
 }
 
 fn image_source(
@@ -157,7 +149,6 @@ fn image_source(
     mode: CloneMode,
     spec: &VirtualMachineSpec,
     home: &Home<'_>,
-    begun: bool,
 ) -> Result<Source, Missing> {
     let template = |from| {
         Ok(Source::Template {
@@ -193,12 +184,10 @@ fn image_source(
                 .filter(|replica| wanted.is_none() || replica.storage.as_ref() == wanted)
                 .filter_map(|replica| fleet::Vmid::new(replica.vmid?).ok())
                 .collect();
-            if !ready.is_empty() {
-                template(TemplateRef::AnyOf(ready))
-            } else if begun {
-                Ok(forgotten(&image.name_any()))
-            } else {
+            if ready.is_empty() {
                 Err(preparing(image))
+            } else {
+                template(TemplateRef::AnyOf(ready))
             }
         }
     }
@@ -232,9 +221,9 @@ fn preparing(image: &VMImage) -> Missing {
 }
 
 /// The origin of a guest that was begun. It is not needed again, but says that the disks were copied.
-fn forgotten(name: &str) -> Source {
+fn forgotten(missing: Missing) -> Source {
     Source::Template {
-        from: TemplateRef::Gone(name.to_owned()),
+        from: TemplateRef::Gone(missing.message),
         mode: CloneMode::Auto,
         snapshot: None,
     }
