@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     /// What users of the templates set, by name.
-    const SET: [(&str, &str); 26] = [
+    const SET: [(&str, &str); 30] = [
         ("PROXMOX_SOURCENODE", "pve1"),
         ("TEMPLATE_VMID", "9000"),
         ("TEMPLATE_TAGS", "[capi, v1.36.4]"),
@@ -113,6 +113,10 @@ mod tests {
         ("IPV6_GATEWAY", "\"fd00::1\""),
         ("IPV6_PREFIX", "64"),
         ("BRIDGE", "vmbr0"),
+        ("SECONDARY_BRIDGE", "vmbr1"),
+        ("NODE_SECONDARY_IP_RANGES", "[10.1.0.10-10.1.0.99]"),
+        ("SECONDARY_IP_PREFIX", "24"),
+        ("SECONDARY_GATEWAY", "10.1.0.1"),
         ("BOOT_VOLUME_DEVICE", "scsi0"),
         ("VM_SSH_KEYS", "ssh-ed25519 AAAA me"),
         ("INSTANCE_1_NAME", "txl"),
@@ -224,6 +228,9 @@ mod tests {
             ("-auto-image", 7),
             ("-dual-stack", 7),
             ("-external-creds", 8),
+            ("-calico", 8),
+            ("-cilium", 8),
+            ("-multiple-vlans", 8),
         ] {
             let file = place.join(format!("cluster-template{flavour}.yaml"));
             let text = run(&[

@@ -11,12 +11,31 @@ pub(super) struct Flavour {
     about: &'static str,
     /// What stands in the plain one, wherever it does, and what stands there instead.
     changes: &'static [(&'static str, &'static str)],
+    /// What is put after it.
+    more: &'static str,
 }
 
 const ABOUT: &str =
     "# A cluster on one Proxmox VE, with kube-vip holding the control plane's address.\n";
 const IPV4: &str = "    gateway: ${GATEWAY}\n";
 const NODES: &str = "  allowedNodes: ${ALLOWED_NODES:=[]}\n";
+
+/// Applies what a ConfigMap holds to the cluster.
+macro_rules! resource_set {
+    ($config_map:literal) => {
+        concat!(
+            "---\napiVersion: addons.cluster.x-k8s.io/v1beta2\nkind: ClusterResourceSet\nmetadata:\n  name: ${CLUSTER_NAME}-crs-0\n",
+            "spec:\n  clusterSelector: { matchLabels: { cluster.x-k8s.io/cluster-name: \"${CLUSTER_NAME}\" } }\n",
+            "  resources: [{ kind: ConfigMap, name: ", $config_map, " }]\n",
+        )
+    };
+}
+
+/// A label that a ClusterResourceSet finds the cluster by.
+const LABELLED: &[(&str, &str)] = &[(
+    "  name: ${CLUSTER_NAME}\nspec:\n  clusterNetwork:\n",
+    "  name: ${CLUSTER_NAME}\n  labels: { cluster.x-k8s.io/cluster-name: \"${CLUSTER_NAME}\" }\nspec:\n  clusterNetwork:\n",
+)];
 
 /// Under the names that users of CAPMOX know.
 pub(super) const ALL: &[Flavour] = &[
@@ -27,6 +46,19 @@ pub(super) const ALL: &[Flavour] = &[
             "      sourceNode: ${PROXMOX_SOURCENODE}\n      template: ${TEMPLATE_VMID}\n",
             "      templateSelector:\n        matchTags: ${TEMPLATE_TAGS}\n",
         )],
+        more: "",
+    },
+    Flavour {
+        name: "calico",
+        about: "# The plain cluster, with what the ConfigMap `calico` holds for its network.\n",
+        changes: LABELLED,
+        more: resource_set!("calico"),
+    },
+    Flavour {
+        name: "cilium",
+        about: "# The plain cluster, with what the ConfigMap `cilium` holds for its network.\n",
+        changes: LABELLED,
+        more: resource_set!("cilium"),
     },
     Flavour {
         name: "dual-stack",
@@ -47,6 +79,7 @@ pub(super) const ALL: &[Flavour] = &[
                 "            defaultIPv4: true\n            defaultIPv6: true\n",
             ),
         ],
+        more: "",
     },
     Flavour {
         name: "external-creds",
@@ -57,6 +90,19 @@ pub(super) const ALL: &[Flavour] = &[
              apiVersion: v1\nkind: Secret\nmetadata:\n  name: ${CLUSTER_NAME}-proxmox-credentials\nstringData:\n  \
              url: \"${PROXMOX_URL}\"\n  token: \"${PROXMOX_TOKEN}\"\n  secret: \"${PROXMOX_SECRET}\"\n",
         )],
+        more: "",
+    },
+    Flavour {
+        name: "multiple-vlans",
+        about: "# The plain cluster, with a second interface in another VLAN.\n",
+        changes: &[(
+            "            defaultIPv4: true\n",
+            "            defaultIPv4: true\n            vlan: ${VLAN:=null}\n          - name: net1\n            bridge: ${SECONDARY_BRIDGE}\n            \
+             model: virtio\n            vlan: ${SECONDARY_VLAN:=null}\n            dnsServers: ${DNS_SERVERS}\n            ipPoolRef:\n              \
+             - { apiGroup: ipam.cluster.x-k8s.io, kind: GlobalInClusterIPPool, name: \"${CLUSTER_NAME}-secondary\" }\n",
+        )],
+        more: "---\napiVersion: ipam.cluster.x-k8s.io/v1alpha2\nkind: GlobalInClusterIPPool\nmetadata:\n  name: ${CLUSTER_NAME}-secondary\nspec:\n  \
+               addresses: ${NODE_SECONDARY_IP_RANGES}\n  prefix: ${SECONDARY_IP_PREFIX}\n  gateway: ${SECONDARY_GATEWAY}\n",
     },
 ];
 
@@ -72,6 +118,6 @@ impl Flavour {
             );
             text = text.replace(stands, instead);
         }
-        Ok(text)
+        Ok(text + self.more)
     }
 }

@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
-use fleet::{ClusterName, Fleet, GuestRecord, Options, Outcome, PowerFact, StepKind, Waiting};
-use pve::{api::guest::ConfigView, task::TaskFilter};
+use fleet::{
+    ClusterName, Fleet, GuestRecord, Options, Outcome, PowerFact, StepKind, Waiting, intent::Power,
+};
+use pve::{VolumeId, api::guest::ConfigView, task::TaskFilter};
 use pve_sim::{Action, Fault, Latency, Simulator, Spread, Step};
 
 use crate::harness::{Bench, cluster_name, machine};
@@ -278,4 +280,35 @@ async fn a_host_that_became_slow_is_given_less_to_do_at_once() {
         "copies at once: {always} on a host that was always slow, {became} on one that became slow"
     );
     assert!(became < always, "{became} of {always}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_start_that_fails_again_and_again_is_tried_more_and_more_seldom() {
+    let mut bench = Bench::new();
+    bench.ready().await;
+    let mut intent = machine("web", TEMPLATE);
+    intent.power = Power::Off;
+    let owner = bench.want(intent.clone());
+    bench.run().await;
+    let identity = bench.record(&owner).identity.clone().unwrap();
+    let node = bench.client().node(&identity.node);
+    let config = node.qemu(identity.vmid).config(ConfigView::Next).await;
+    let disk = config.unwrap().get("scsi0").unwrap().to_owned();
+    let volume = VolumeId::new(disk.split(',').next().unwrap()).unwrap();
+    let storage = node.storage(&volume.storage());
+    storage.delete_volume(&volume, Some(30)).await.unwrap();
+    bench.cluster().control().reset_counts();
+    intent.power = Power::On;
+    bench.want(intent);
+    bench.call_now(&owner).await;
+    bench.run_for(Duration::from_mins(10)).await;
+    let outcome = bench.progress(&owner).outcome.clone();
+    assert_eq!(waits_for(&outcome), Some(Waiting::Error), "{outcome:?}");
+    let counts = bench.cluster().control().counts();
+    let starts = counts.get("POST /nodes/{node}/qemu/{vmid}/status/start");
+    assert!(
+        starts.is_some_and(|n| (3..15).contains(n)),
+        "{}",
+        bench.counts()
+    );
 }
