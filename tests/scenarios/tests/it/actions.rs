@@ -348,22 +348,44 @@ async fn a_container_follows_its_node_and_leaves_one_in_maintenance() {
     assert_eq!(bed.names::<VMMigration>().await, Vec::<String>::new());
 }
 
+fn adopter(name: &str, policy: &str) -> String {
+    let machine = json!({
+        "apiVersion": "infra.virtrigaud.io/v1beta1",
+        "kind": "VirtualMachine",
+        "metadata": { "name": name },
+        "spec": {
+            "providerRef": { "name": "proxmox-prod" },
+            "adopt": { "vmid": 100 },
+            "managementPolicy": policy,
+        },
+    });
+    machine.to_string()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_guest_that_somebody_looks_at_is_nobody_elses_not_even_after_a_start() {
+    let mut bed = prepared().await;
+    let before = bed.foreign().await;
+    bed.apply(&adopter("old", "Observe")).await;
+    bed.until_ready::<VirtualMachine>("old").await;
+    bed.crash_operator().await;
+    // This one is looked at first.
+    bed.apply(&adopter("a-thief", "Manage")).await;
+    bed.start_operator();
+    bed.sleep(Duration::from_mins(2)).await;
+    let thief: VirtualMachine = bed.get("a-thief").await;
+    let status = thief.status.unwrap();
+    let ready = api::vm::condition(&status.conditions, "Ready").unwrap();
+    assert_eq!((ready.reason.as_str(), status.vmid), ("InUse", None));
+    assert_eq!(bed.foreign().await, before);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_guest_that_was_not_made_for_its_object_outlives_it() {
     let bed = prepared().await;
     let before = bed.foreign().await;
     for policy in ["Observe", "Manage"] {
-        let machine = json!({
-            "apiVersion": "infra.virtrigaud.io/v1beta1",
-            "kind": "VirtualMachine",
-            "metadata": { "name": "old" },
-            "spec": {
-                "providerRef": { "name": "proxmox-prod" },
-                "adopt": { "vmid": 100 },
-                "managementPolicy": policy,
-            },
-        });
-        bed.apply(&machine.to_string()).await;
+        bed.apply(&adopter("old", policy)).await;
         bed.until_ready::<VirtualMachine>("old").await;
         bed.delete::<VirtualMachine>("old").await;
         bed.until_gone::<VirtualMachine>("old").await;

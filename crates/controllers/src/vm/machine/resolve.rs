@@ -48,6 +48,9 @@ pub(super) async fn intent(
             )
         })?),
     };
+    if let Some(adopt) = spec.adopt.as_ref().filter(|_| record.identity.is_none()) {
+        nobody_keeps(context, machine, &cluster, adopt.vmid)?;
+    }
     let home = Home {
         cluster: &cluster,
         provider: &provider,
@@ -82,6 +85,34 @@ pub(super) async fn intent(
         init: translate::init(spec, &defaults, parts)?,
         cluster,
     })?)
+}
+
+/// Who only looks at a guest leaves no mark on it, so its object is asked. The engine would know, too, but not right after a
+/// start.
+fn nobody_keeps(
+    context: &Context,
+    machine: &VirtualMachine,
+    cluster: &ClusterName,
+    vmid: u32,
+) -> Result<(), Missing> {
+    let keeps = |other: &VirtualMachine| {
+        let status = other.status.as_ref();
+        other.uid() != machine.uid()
+            && status.is_some_and(|status| {
+                status.vmid == Some(vmid) && status.cluster.as_deref() == Some(cluster.as_str())
+            })
+    };
+    match context.stores.machines.state_filter(keeps).first() {
+        None => Ok(()),
+        Some(keeper) => Err(Missing::new(
+            "InUse",
+            format!(
+                "guest {vmid} is kept by VirtualMachine {}/{}: delete that one first, with deletionPolicy Orphan",
+                namespace(&**keeper),
+                keeper.name_any()
+            ),
+        )),
+    }
 }
 
 /// Where a machine is made, and of what size: what its origin may depend on.
