@@ -5,7 +5,7 @@ use std::time::Duration;
 use pve::{
     GuestConfig, SnapshotName,
     api::guest::snapshot::{CreateSnapshot, Snapshot},
-    task::{Source, TaskEnd, TaskFilter},
+    task::{Source, TaskEnd, TaskEntry, TaskFilter},
 };
 use sha2::{Digest as _, Sha256};
 
@@ -109,6 +109,9 @@ impl Act<'_> {
             } else {
                 Err(not_meant(intent))
             };
+        }
+        if gone && !self.record.done {
+            self.none_is_being_made(&row).await?;
         }
         let list = match self.handle(&row).snapshots().await {
             Ok(list) => list,
@@ -334,6 +337,27 @@ impl Act<'_> {
         );
         let sent = self.handle(row).snapshot(&create).await;
         self.sent(StepKind::Snapshot, &message, sent)
+    }
+
+    /// Comes back when no snapshot of the guest is being made: one that was begun before a crash may be on its way.
+    async fn none_is_being_made(&mut self, row: &GuestRow) -> Flow<()> {
+        let filter = TaskFilter {
+            vmid: Some(self.guest),
+            source: Source::Active,
+            ..TaskFilter::default()
+        };
+        match self.cluster.client.node(&row.node).tasks(&filter).await {
+            Ok(list) => {
+                let makes =
+                    |task: &TaskEntry| task.is_running() && task.upid.kind().ends_with("snapshot");
+                if list.iter().any(makes) {
+                    let message = "a snapshot of the guest is being made";
+                    return Err(self.wait(Waiting::Locked, message, Duration::from_secs(2)));
+                }
+                Ok(())
+            }
+            Err(error) => Err(self.trouble("looking for snapshots under way", &error)),
+        }
     }
 
     async fn absent(
