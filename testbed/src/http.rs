@@ -114,7 +114,13 @@ impl Client {
             .https_only()
             .enable_all_versions()
             .wrap_connector(tcp);
-        let inner = legacy::Client::builder(TokioExecutor::new()).build(connector);
+        let mut builder = legacy::Client::builder(TokioExecutor::new());
+        // kube-apiserver closes the connection behind each answer to somebody it does not know, against floods; a request
+        // that is sent in that moment is lost, and waited for in vain. So only those who are known keep their connection.
+        if !matches!(credentials, Credentials::Certificate(_)) {
+            builder.pool_max_idle_per_host(0);
+        }
+        let inner = builder.build(connector);
         Ok(Self {
             base: base.trim_end_matches('/').into(),
             ca: ca.into(),
