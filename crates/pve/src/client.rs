@@ -37,6 +37,9 @@ pub use self::endpoint::{EndpointHealth, NotSent};
 pub use self::metrics::Metrics;
 use crate::error::{Error, Result};
 
+/// The bytes a second that an upload is given time for.
+const SLOWEST_UPLOAD: u64 = 256 << 10;
+
 /// An error of a service or a body.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
@@ -86,9 +89,12 @@ impl Client {
         self.shared.endpoints.health()
     }
 
-    /// How long an upload may take.
-    pub(crate) fn upload_deadline(&self) -> Duration {
-        self.deadline.unwrap_or(self.shared.timeouts.upload)
+    /// How long an upload of so many bytes may take.
+    pub(crate) fn upload_deadline(&self, length: u64) -> Duration {
+        let timeouts = &self.shared.timeouts;
+        let bytes = Duration::from_secs(length / SLOWEST_UPLOAD);
+        let usual = || (timeouts.call + bytes).min(timeouts.upload);
+        self.deadline.unwrap_or_else(usual)
     }
 
     pub(crate) fn release_cache(&self) -> &crate::api::version::ReleaseCache {

@@ -96,6 +96,17 @@ impl TaskEntry {
                 .as_deref()
                 .is_none_or(|status| status == "RUNNING")
     }
+
+    /// The end, if there is one.
+    pub fn end(&self) -> Option<Result<TaskEnd>> {
+        (!self.is_running())
+            .then(|| TaskEnd::from_exit(self.status.as_deref().unwrap_or("unexpected status")))
+    }
+
+    /// How many seconds passed on the node's clock from its begin to its end.
+    pub fn seconds(&self) -> Option<u64> {
+        self.endtime?.checked_sub(self.starttime?)
+    }
 }
 
 /// Which tasks of a node to list.

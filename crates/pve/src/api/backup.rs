@@ -116,6 +116,7 @@ impl Node {
     ) -> Result<Upid> {
         let create = CreateLxc {
             restore: true,
+            unprivileged: None,
             storage: storage.cloned(),
             unique: true,
             ..CreateLxc::new(vmid, archive.to_string(), config)

@@ -1,6 +1,11 @@
 //! The cluster as a whole: its resources, members, free numbers and tasks.
 
-use serde::Deserialize;
+use std::{fmt, marker::PhantomData};
+
+use serde::{
+    Deserialize, Deserializer,
+    de::{SeqAccess, Visitor},
+};
 
 use crate::client::{Call, Client};
 use crate::error::{Error, Result};
@@ -146,6 +151,36 @@ pub enum Member {
     },
 }
 
+/// What is made of rows while they are read.
+struct Gathered<C>(C);
+
+impl<'de, C: Default + Extend<Resource>> Deserialize<'de> for Gathered<C> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Self, D::Error> {
+        struct Rows<C>(PhantomData<C>);
+
+        impl<'de, C: Default + Extend<Resource>> Visitor<'de> for Rows<C> {
+            type Value = Gathered<C>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a list")
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(
+                self,
+                mut rows: A,
+            ) -> std::result::Result<Self::Value, A::Error> {
+                let mut all = C::default();
+                while let Some(row) = rows.next_element()? {
+                    all.extend([row]);
+                }
+                Ok(Gathered(all))
+            }
+        }
+
+        deserializer.deserialize_seq(Rows(PhantomData))
+    }
+}
+
 impl Cluster {
     /// What the cluster has. Good for discovery, never for confirming an action: it is up to ten seconds old.
     pub async fn resources(&self, filter: Option<ResourceFilter>) -> Result<Vec<Resource>> {
@@ -159,6 +194,13 @@ impl Cluster {
         self.0
             .call(Call::get("cluster.resources", "/cluster/resources").params(params))
             .await
+    }
+
+    /// The same, with every row handed over as it is read: beside what is made of ten thousand guests no list of them is held.
+    pub async fn gather<C: Default + Extend<Resource>>(&self) -> Result<C> {
+        let call = Call::get("cluster.resources", "/cluster/resources");
+        let gathered: Gathered<C> = self.0.call(call).await?;
+        Ok(gathered.0)
     }
 
     /// The cluster's members and quorum.

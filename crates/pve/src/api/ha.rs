@@ -251,6 +251,21 @@ impl Ha {
             .await
     }
 
+    /// Says anew how a guest is cared for: what is absent goes back to what PVE does by itself, but for its state.
+    pub async fn replace(&self, resource: &HaResource) -> Result<()> {
+        self.check(resource).await?;
+        let absent = [
+            ("max_restart", resource.max_restart.is_none()),
+            ("max_relocate", resource.max_relocate.is_none()),
+            ("group", resource.group.is_none()),
+        ];
+        let absent = absent.into_iter().filter_map(|(key, is)| is.then_some(key));
+        let params = resource.params().list("delete", absent);
+        self.0
+            .call(Call::put("ha.replace", resource_path(&resource.sid)).params(params))
+            .await
+    }
+
     /// Takes a guest out of care.
     pub async fn remove(&self, sid: &HaSid) -> Result<()> {
         self.0

@@ -36,8 +36,9 @@ pub struct CreateLxc {
     pub ostemplate: String,
     /// Every key it shall have, such as `hostname`, `rootfs` and `net0`; also `password` and `ssh-public-keys`.
     pub config: GuestConfig,
-    /// Whether root inside is nobody outside. The server's default differs between releases, so it is always sent.
-    pub unprivileged: bool,
+    /// Whether root inside is nobody outside. The server's default differs between releases, so it is sent, unless a restored
+    /// container is to be what it was.
+    pub unprivileged: Option<bool>,
     /// The pool to put it in.
     pub pool: Option<PoolId>,
     /// Where volumes go that do not say so themselves.
@@ -59,7 +60,7 @@ impl CreateLxc {
             vmid,
             ostemplate: ostemplate.into(),
             config,
-            unprivileged: true,
+            unprivileged: Some(true),
             pool: None,
             storage: None,
             start: false,
@@ -75,7 +76,7 @@ impl CreateLxc {
             .with("ostemplate", &self.ostemplate);
         self.config.add_to(&mut params);
         params
-            .with("unprivileged", u8::from(self.unprivileged))
+            .maybe("unprivileged", self.unprivileged.map(u8::from))
             .maybe("pool", self.pool.as_ref())
             .maybe("storage", self.storage.as_ref())
             .flag("start", self.start)

@@ -25,7 +25,7 @@ pub struct Timeouts {
     pub read_attempts: u32,
     /// The pause before a read is tried again at an endpoint that just failed; grows with each attempt.
     pub pause: Duration,
-    /// For an upload as a whole.
+    /// For the largest upload as a whole; a small one has the time of a call and that of its bytes.
     pub upload: Duration,
 }
 

@@ -219,6 +219,9 @@ fn exists(text: &str) -> Option<Error> {
     if let Some(name) = between(text, "disk image '", "' already exists") {
         return exists(Object::Volume(name.to_owned()));
     }
+    if let Some(file) = between(text, "refusing to override existing file '", "'") {
+        return exists(Object::Volume(file.to_owned()));
+    }
     if let Some(name) = between(text, "snapshot name '", "' already used") {
         return exists(Object::Snapshot(name.to_owned()));
     }

@@ -54,6 +54,13 @@ fn case(error: &Error) -> String {
 }
 
 #[test]
+fn a_download_in_the_way_of_another_is_there_already() {
+    let text = "refusing to override existing file '/var/lib/vz/import/a.qcow2'";
+    let error = exit(text);
+    assert!(matches!(error, Error::AlreadyExists { .. }), "{error:?}");
+}
+
+#[test]
 fn texts_of_calls_are_recognised() {
     for (text, expected) in [
         (

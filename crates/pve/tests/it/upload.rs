@@ -74,3 +74,17 @@ async fn a_name_cannot_break_out_of_its_field() {
     }
     assert!(fake.seen().is_empty());
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_small_upload_that_is_never_answered_is_given_up_soon() {
+    let fake = Fake::new(|_, _| Reply::Hang);
+    let client = fake.client();
+    let storage = client
+        .node(&NodeName::new("pve1").unwrap())
+        .storage(&StorageId::new("local").unwrap());
+    let begun = tokio::time::Instant::now();
+    let upload = Upload::iso("a.iso", 3);
+    let ended = storage.upload_bytes(&upload, Bytes::from_static(b"abc"));
+    assert!(ended.await.is_err());
+    assert!(begun.elapsed() < std::time::Duration::from_mins(2));
+}

@@ -131,7 +131,7 @@ impl Storage {
             length,
             boxed(body),
         );
-        let deadline = self.client.upload_deadline();
+        let deadline = self.client.upload_deadline(length);
         self.client.call(call.deadline(deadline)).await
     }
 
