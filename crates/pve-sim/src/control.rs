@@ -7,6 +7,7 @@ pub(crate) mod http;
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
+use bytes::Bytes;
 use rand::SeedableRng as _;
 use rand::rngs::StdRng;
 
@@ -23,6 +24,8 @@ struct State {
     faults: BTreeMap<u64, fault::Armed>,
     next: u64,
     counts: BTreeMap<String, u64>,
+    hits: BTreeMap<&'static str, u64>,
+    files: BTreeMap<String, Bytes>,
     rng: StdRng,
 }
 
@@ -34,6 +37,8 @@ impl Control {
             faults: BTreeMap::new(),
             next: 1,
             counts: BTreeMap::new(),
+            hits: BTreeMap::new(),
+            files: BTreeMap::new(),
             rng,
         };
         Self {
@@ -91,6 +96,22 @@ impl Control {
         self.with(|state| state.counts.clear());
     }
 
+    /// Requests so far that faults have hit, by the name of what was done to them.
+    pub fn hits(&self) -> BTreeMap<&'static str, u64> {
+        self.with(|state| state.hits.clone())
+    }
+
+    /// Lets `download-url` find a file at this address, without any network.
+    pub fn serve(&self, url: impl Into<String>, content: impl Into<Bytes>) {
+        let (url, content) = (url.into(), content.into());
+        self.with(|state| state.files.insert(url, content));
+    }
+
+    /// The file that is served at an address.
+    pub(crate) fn served(&self, url: &str) -> Option<Bytes> {
+        self.with(|state| state.files.get(url).cloned())
+    }
+
     /// Counts a request and says which fault hits it.
     pub(crate) fn arrive(&self, route: &str, path: &str) -> Option<Action> {
         self.with(|state| {
@@ -103,7 +124,9 @@ impl Control {
             if state.faults.is_empty() {
                 return None;
             }
-            let State { faults, rng, .. } = state;
+            let State {
+                faults, rng, hits, ..
+            } = state;
             let hit = faults.iter_mut().find_map(|(id, armed)| {
                 armed
                     .hits(route, path, rng)
@@ -113,6 +136,7 @@ impl Control {
             if spent {
                 faults.remove(&id);
             }
+            *hits.entry(action.name()).or_default() += 1;
             Some(action)
         })
     }

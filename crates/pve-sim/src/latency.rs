@@ -60,6 +60,8 @@ pub enum Step {
     Boot,
     /// A guest that shuts itself down.
     Shutdown,
+    /// What a worker does once it sees that a guest has shut itself down.
+    CleanUp,
     /// Storing an uploaded or downloaded file.
     StoreFile,
     /// Backing up or restoring one GiB.
@@ -85,8 +87,11 @@ impl Spread {
     }
 
     fn draw(self, rng: &mut StdRng) -> Duration {
-        let place: f64 = rng.random();
         let span = self.p95_ms - self.median_ms;
+        if span <= 0.0 {
+            return Duration::from_secs_f64(self.median_ms.max(0.0) / 1000.0);
+        }
+        let place: f64 = rng.random();
         // Linear around the median, with a tail beyond the 95th percentile.
         let ms = if place < 0.5 {
             self.median_ms - span.min(self.median_ms * 0.4) * (0.5 - place)
@@ -182,6 +187,7 @@ const STEPS: &[(Step, Spread)] = &[
     (Step::MigrateGib, Spread::of(1000.0, 1500.0)),
     (Step::Boot, Spread::of(15_000.0, 30_000.0)),
     (Step::Shutdown, Spread::of(4000.0, 9000.0)),
+    (Step::CleanUp, Spread::of(110.0, 110.0)),
     (Step::StoreFile, Spread::of(60.0, 120.0)),
     (Step::BackupGib, Spread::of(2500.0, 4000.0)),
     (Step::ReloadNetwork, Spread::of(900.0, 1500.0)),

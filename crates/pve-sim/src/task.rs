@@ -37,6 +37,8 @@ pub(crate) struct Task {
     pub(crate) kind: &'static str,
     pub(crate) id: String,
     pub(crate) user: String,
+    /// What it dies of at the first thing that takes time.
+    pub(crate) fatal: Option<String>,
     pub(crate) run: Run,
 }
 
@@ -58,6 +60,7 @@ impl Task {
             kind,
             id: id.to_string(),
             user: caller.id(),
+            fatal: None,
             run: Box::new(move |worker| Box::pin(run(worker))),
         }
     }

@@ -33,6 +33,11 @@ pub enum Action {
     },
     /// Neither acts nor answers until the client gives up.
     Hang,
+    /// Acts and answers, but the task it starts dies at the first thing that takes time, and cleans up as it does.
+    FailTask {
+        /// What it dies of.
+        exit: String,
+    },
 }
 
 /// A fault and the requests it is for.
@@ -101,6 +106,19 @@ impl Action {
     pub fn delay(time: Duration) -> Self {
         Self::Delay {
             ms: u64::try_from(time.as_millis()).unwrap_or(u64::MAX),
+        }
+    }
+
+    /// Its name, as in JSON.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Error { .. } => "error",
+            Self::Delay { .. } => "delay",
+            Self::DropAnswer => "drop-answer",
+            Self::DropRequest => "drop-request",
+            Self::Proxy { .. } => "proxy",
+            Self::Hang => "hang",
+            Self::FailTask { .. } => "fail-task",
         }
     }
 

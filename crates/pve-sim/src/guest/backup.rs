@@ -199,6 +199,7 @@ async fn dump_one(
         "INFO: Starting Backup of {word} {vmid} ({})",
         kind.name()
     ));
+    check_limit(worker, kind, vmid, storage, params)?;
     let path = snapshot::lock_path(kind, vmid);
     let held = worker.lock_file(&path, Mode::Exclusive, LOCK_WAIT).await?;
     let (archive, running) = worker.world(|world| {
@@ -219,6 +220,36 @@ async fn dump_one(
     remove_old(worker, kind, vmid, storage, params)?;
     worker.log(format!("INFO: Finished Backup of {word} {vmid} (00:00:01)"));
     Ok(())
+}
+
+/// Refuses one more backup than the retention allows, where old ones are not removed.
+fn check_limit(
+    worker: &Worker,
+    kind: Kind,
+    vmid: u32,
+    storage: &str,
+    params: &Params,
+) -> Result<(), Failure> {
+    if params.bool("remove") != Some(false) {
+        return Ok(());
+    }
+    let node = worker.node().to_owned();
+    worker.world(|world| {
+        let Some(retention) = prune::retention(world, storage, params) else {
+            return Ok(());
+        };
+        let of_guest = |of: &str, owner: Option<u32>| of == kind.name() && owner == Some(vmid);
+        let marked = prune::mark(world, &node, storage, None, &of_guest)?;
+        let counted = marked.iter().filter(|it| it.mark == prune::Mark::Keep);
+        let limit = retention.limit();
+        if counted.count() < limit {
+            return Ok(());
+        }
+        Err(Failure::die(format!(
+            "There is a max backup limit of {limit} enforced by the target storage or the vzdump parameters. \
+             Either increase the limit or delete old backups."
+        )))
+    })
 }
 
 /// Removes the guest's backups that its retention no longer covers.

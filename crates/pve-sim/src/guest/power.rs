@@ -247,7 +247,8 @@ pub(crate) async fn press(
         return Ok(());
     };
     let needed = hand.world(|world| world.step_time(Step::Shutdown));
-    if obeys && needed <= wait {
+    let seen = next_look(needed);
+    if obeys && seen < wait {
         hand.sleep(needed).await?;
         // The guest may have been told meanwhile to ignore the button, or hang.
         let gone = hand.world(|world| {
@@ -261,7 +262,8 @@ pub(crate) async fn press(
             goes
         });
         if gone {
-            return Ok(());
+            hand.sleep(seen.saturating_sub(needed)).await?;
+            return hand.take(Step::CleanUp).await;
         }
         hand.sleep(wait.saturating_sub(needed)).await?;
     } else {
@@ -272,6 +274,12 @@ pub(crate) async fn press(
         return force(hand, vmid).await;
     }
     Err(Failure::die("VM quit/powerdown failed - got timeout"))
+}
+
+/// When the worker sees that a guest is gone: it looks once a second, from the moment it pressed the button.
+fn next_look(gone: Duration) -> Duration {
+    let part = u64::from(gone.subsec_nanos() > 0);
+    Duration::from_secs(gone.as_secs() + part)
 }
 
 fn startup_down(guest: &Guest) -> Option<u64> {

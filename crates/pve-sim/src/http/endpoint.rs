@@ -187,9 +187,13 @@ impl Endpoint {
             return Err(Failure::not_implemented(method.as_str(), path).into());
         };
         merge(&mut params, &in_path)?;
-        let reply = self.routed(&route, params, upload, &caller).await?;
+        let fatal = match &after {
+            After::FailTask(exit) => Some(exit.as_str()),
+            _ => None,
+        };
+        let reply = self.routed(&route, params, upload, &caller, fatal).await?;
         match after {
-            After::Answer => Ok(reply),
+            After::Answer | After::FailTask(_) => Ok(reply),
             After::Drop => Err(Stop::Lost(Lost::Closed)),
             After::Proxy(status) => Err(Failure::proxy(status, "Connection timed out").into()),
         }
@@ -210,6 +214,7 @@ impl Endpoint {
             Some(Action::DropAnswer) => Ok(After::Drop),
             Some(Action::Proxy { status }) => Ok(After::Proxy(status)),
             Some(Action::Hang) => std::future::pending().await,
+            Some(Action::FailTask { exit }) => Ok(After::FailTask(exit)),
         }
     }
 
@@ -219,6 +224,7 @@ impl Endpoint {
         params: Params,
         upload: Option<Upload>,
         caller: &Caller,
+        fatal: Option<&str>,
     ) -> Result<Content, Stop> {
         if !route.token && caller.is_token() {
             let path = route.path;
@@ -262,7 +268,7 @@ impl Endpoint {
             sleep(latency).await;
         }
         let reply = self.handle(route, params, upload, caller, target)?;
-        Ok(self.finish(reply).await?)
+        Ok(self.finish(reply, fatal).await?)
     }
 
     fn handle(
@@ -296,7 +302,7 @@ impl Endpoint {
         })
     }
 
-    async fn finish(&self, mut reply: Reply) -> Result<Content, Failure> {
+    async fn finish(&self, mut reply: Reply, fatal: Option<&str>) -> Result<Content, Failure> {
         loop {
             match reply {
                 Reply::Data(value) => return Ok(Content::Data(value)),
@@ -304,7 +310,8 @@ impl Endpoint {
                 Reply::Counted(value, total) => return Ok(Content::Counted(value, total)),
                 Reply::Text(text) => return Ok(Content::Text(text)),
                 Reply::Tunnel(pipe, port) => return Ok(Content::Tunnel(pipe, port)),
-                Reply::Task(task) => {
+                Reply::Task(mut task) => {
+                    task.fatal = fatal.map(str::to_owned);
                     let upid = self.cluster.start(task);
                     return Ok(Content::Data(json!(upid.to_string())));
                 }
@@ -319,6 +326,7 @@ enum After {
     Answer,
     Drop,
     Proxy(u16),
+    FailTask(String),
 }
 
 /// Why a call has no content to answer with.

@@ -63,6 +63,11 @@ impl Retention {
         (found != Self::default()).then_some(found)
     }
 
+    /// How many backups of a guest there may be where none is removed.
+    pub(crate) fn limit(&self) -> usize {
+        self.last + self.hourly + self.daily + self.weekly + self.monthly + self.yearly
+    }
+
     /// The marks of one guest's backups, given their times from the newest to the oldest.
     fn marks(&self, backups: &[(u64, bool)]) -> Vec<Mark> {
         let mut marks: Vec<Option<Mark>> = backups

@@ -1,7 +1,8 @@
 //! Files that come from outside: uploads, and downloads from this very machine.
 //!
 //! A simulator must not reach into the world: `download-url` really fetches, but only over plain HTTP
-//! from loopback addresses. Everything else fails the way an unreachable host does.
+//! from loopback addresses. Everything else fails the way an unreachable host does, unless a test serves
+//! it ([`Control::serve`](crate::Control::serve)).
 
 use std::net::IpAddr;
 
@@ -138,6 +139,12 @@ fn store(
 pub(crate) fn download(call: &mut Call<'_>) -> Result<Reply, Failure> {
     let node = call.node();
     let (id, content, file) = check(call, &node)?;
+    if call.params.has("compression") && content != Content::Iso {
+        return Err(Failure::die(format!(
+            "decompression not supported for {}",
+            content.name()
+        )));
+    }
     let url = call.params.text("url").to_owned();
     let expected = call.params.get("checksum").map(str::to_ascii_lowercase);
     let algorithm = call.params.get("checksum-algorithm").map(str::to_owned);
@@ -148,14 +155,31 @@ pub(crate) fn download(call: &mut Call<'_>) -> Result<Reply, Failure> {
     let name = file.clone();
     Ok(call.task("download", name, move |worker| async move {
         worker.log(format!("downloading {url} to {target}"));
+        let volid = format!("{id}:{}/{file}", content.name());
+        let there = worker.world(|world| {
+            let found = world.storages.volume(worker.node(), &volid).ok()?;
+            Some(found.data.clone().unwrap_or_default())
+        });
+        if let Some(there) = there {
+            if expected.is_none() {
+                let text = format!("refusing to override existing file '{target}'");
+                return Err(Failure::die(text));
+            }
+            let mut sum = Checksum::by_name(algorithm.as_deref());
+            sum.update(&there);
+            return verify(&worker, expected.as_deref(), sum.finish().as_deref());
+        }
         let at = worker.world(|world| calendar(world.now()));
         worker.log(format!(
             "--{:04}-{:02}-{:02} {:02}:{:02}:{:02}--  {url}",
             at.year, at.month, at.day, at.hour, at.minute, at.second
         ));
-        let bytes = fetch(&url)
-            .await
-            .map_err(|error| Failure::die(format!("download failed: {error}")))?;
+        let bytes = match worker.cluster().control().served(&url) {
+            Some(bytes) => bytes,
+            None => fetch(&url)
+                .await
+                .map_err(|error| Failure::die(format!("download failed: {error}")))?,
+        };
         let mut sum = Checksum::by_name(algorithm.as_deref());
         sum.update(&bytes);
         verify(&worker, expected.as_deref(), sum.finish().as_deref())?;

@@ -65,6 +65,9 @@ impl Cluster {
         world.journal.task_started(&upid, world.clock.now());
         let key = upid.to_string();
         let stop = CancellationToken::new();
+        if task.fatal.is_some() {
+            stop.cancel();
+        }
         let worker = Worker {
             cluster: self.clone(),
             upid: upid.clone(),
@@ -87,7 +90,8 @@ impl Cluster {
                 let died = result
                     .as_ref()
                     .err()
-                    .map(crate::failure::Failure::exit_text);
+                    .map(crate::failure::Failure::exit_text)
+                    .map(|text| task.fatal.unwrap_or(text));
                 world.tasks.end(&name, died.as_deref(), now);
                 world
                     .journal

@@ -50,6 +50,26 @@ async fn an_error_or_a_proxy_status_can_be_answered_instead() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_task_can_die_and_cleans_up() {
+    let (_simulator, cluster, root) = setup().await;
+    let exit = "storage 'ceph' is not online".to_owned();
+    cluster.control().inject(Fault::once(
+        "POST *",
+        Action::FailTask { exit: exit.clone() },
+    ));
+    let path = "/nodes/pve1/qemu/9000/clone";
+    let clone = root.try_post(path, &[("newid", "200")]).await;
+    assert_eq!(root.exit_of(&clone).await, exit);
+    assert_eq!(
+        root.try_get("/nodes/pve1/qemu/200/config").await.status,
+        500
+    );
+    assert_eq!(cluster.control().hits()["fail-task"], 1);
+    let clone = root.try_post(path, &[("newid", "200")]).await;
+    assert_eq!(root.exit_of(&clone).await, "OK");
+}
+
+#[tokio::test(start_paused = true)]
 async fn the_nth_call_can_be_hit() {
     let (_simulator, cluster, root) = setup().await;
     cluster

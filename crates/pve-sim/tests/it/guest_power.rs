@@ -1,7 +1,9 @@
 use std::time::Duration;
 
 use http::Method;
-use pve_sim::Quirks;
+use pve_sim::{Latency, Quirks};
+
+use tokio::time::Instant;
 
 use crate::client::{Client, pve9, ubuntu};
 
@@ -94,6 +96,30 @@ async fn a_system_obeys_the_power_button_unless_told_not_to() {
     cluster.set_quirks(200, Quirks::default()).unwrap();
     pve.ok(Method::POST, &status("shutdown"), &wait).await;
     assert_eq!(now(&pve).await, ("stopped".into(), "stopped".into()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shutdown_is_seen_once_a_second_and_cleaned_up_after() {
+    let (cluster, pve) = pve9().await;
+    ubuntu(&pve, 200, &[("agent", "0")]).await;
+    cluster.set_latency(Latency::parse("steps: { shutdown: { median_ms: 2400, p95_ms: 2400 }, clean-up: { median_ms: 100, p95_ms: 100 } }").unwrap());
+    pve.ok(Method::POST, &status("start"), &[]).await;
+    tokio::time::sleep(Duration::from_mins(1)).await;
+    let begun = Instant::now();
+    let ending = pve.data(Method::POST, &status("shutdown"), &[]).await;
+    tokio::time::sleep(Duration::from_millis(2450)).await;
+    assert_eq!(now(&pve).await.0, "stopped");
+    let task = format!("/nodes/pve1/tasks/{}/status", ending.as_str().unwrap());
+    while pve.get(&task).await["status"] == "running" {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    assert_eq!(begun.elapsed().as_millis() / 10, 310);
+
+    pve.ok(Method::POST, &status("start"), &[]).await;
+    tokio::time::sleep(Duration::from_mins(1)).await;
+    let wait = [("timeout", "3")];
+    let ended = pve.run(Method::POST, &status("shutdown"), &wait).await;
+    assert_eq!(ended.exit, "VM quit/powerdown failed - got timeout");
 }
 
 #[tokio::test(start_paused = true)]
