@@ -127,9 +127,12 @@ pub fn instance_id(init: &Init, uuid: Uuid) -> String {
     init.instance_id.clone().unwrap_or_else(|| uuid.to_string())
 }
 
+/// How a serial number begins that tells cloud-init which instance it is on.
+pub(crate) const INSTANCE: &str = "ds=nocloud;i=";
+
 /// The SMBIOS serial number that keeps an instance its own after the image is gone.
 pub fn serial(init: &Init, uuid: Uuid) -> String {
-    format!("ds=nocloud;i={}", instance_id(init, uuid))
+    format!("{INSTANCE}{}", instance_id(init, uuid))
 }
 
 fn meta_data(intent: &GuestIntent, init: &Init, uuid: Uuid) -> String {
@@ -138,7 +141,7 @@ fn meta_data(intent: &GuestIntent, init: &Init, uuid: Uuid) -> String {
     map.insert("instance-id".to_owned(), json!(instance_id(init, uuid)));
     map.insert("local-hostname".to_owned(), json!(hostname));
     for (key, value) in &init.meta_data {
-        map.insert(key.clone(), json!(value));
+        map.insert(key.clone(), value.clone());
     }
     yaml::document(&Value::Object(map))
 }

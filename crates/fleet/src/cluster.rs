@@ -46,8 +46,13 @@ pub(crate) struct Cluster {
     pub(crate) published: tokio::sync::watch::Sender<Arc<ClusterFacts>>,
     /// When the facts about devices were read last, and what came of it; held while they are.
     pub(crate) devices: tokio::sync::Mutex<Option<(Instant, pve::Result<()>)>>,
+    /// Which nodes have a file that guests are made from, and when that was asked; held while it is.
+    pub(crate) files: tokio::sync::Mutex<BTreeMap<String, (Whereabouts, Instant)>>,
     state: Mutex<State>,
 }
+
+/// The nodes that have something.
+pub(crate) type Whereabouts = Arc<BTreeSet<NodeName>>;
 
 /// What is known and remembered.
 #[derive(Default)]
@@ -83,6 +88,12 @@ pub(crate) struct State {
 /// A configuration that is being read, for everybody who waits for it.
 pub(crate) type Reading = Shared<BoxFuture<'static, pve::Result<Arc<GuestConfig>>>>;
 
+/// How long high availability is left to do what it was asked for before it is asked again.
+pub(crate) const HA_PATIENCE: Duration = Duration::from_mins(1);
+
+/// How often it is looked for meanwhile.
+pub(crate) const HA_PAUSE: Duration = Duration::from_secs(10);
+
 /// What is remembered of one guest.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Memory {
@@ -97,21 +108,40 @@ pub(crate) struct Memory {
     pub(crate) node: Option<(NodeName, Instant)>,
     /// Until when its identity need not be read again.
     pub(crate) verified: Option<Instant>,
-    /// The identity was chosen here and nothing was done with it yet.
+    /// The identity was chosen by this process, which has sent nothing for it yet. That a look found nothing does not make it
+    /// so: a call whose answer was lost may still take effect.
     pub(crate) fresh: bool,
+    /// A look has found nothing since anything was last sent for it.
+    pub(crate) absent: bool,
+    /// Since when a call that makes it may be under way of which nothing was heard.
+    pub(crate) unheard: Option<Instant>,
     /// Something about it changed that the view cannot explain.
     pub(crate) doubt: bool,
     pub(crate) guest: GuestMemory,
     pub(crate) failures: u32,
     pub(crate) why: Option<String>,
     pub(crate) drift: Vec<crate::facts::Drift>,
+    /// Keys whose change is left for the next start.
+    pub(crate) staged: Vec<String>,
+    /// It has run ever since it was read what waits for a restart.
+    pub(crate) waits: bool,
+    /// What high availability was asked to do last, and when.
+    pub(crate) wish: Option<(StepKind, Instant)>,
     pub(crate) made: Option<Instant>,
-    /// Where the copy under way is being made.
+    /// When pool, high availability and firewall were written last.
+    pub(crate) beside: Option<Instant>,
+    /// Where it is being made, by a call of this process.
     pub(crate) making_on: Option<NodeName>,
+    /// It was configured here, and its first start is still ours to send: when it runs all the same, somebody else was faster.
+    pub(crate) unstarted: bool,
     /// The disk that is being grown, and to what size.
     pub(crate) growing: Option<(String, crate::Size)>,
     /// Its removal was seen to end well.
     pub(crate) destroyed: bool,
+    /// Until when nothing is tried again, and why.
+    pub(crate) rests: Option<(Instant, String)>,
+    /// When high availability was asked to move or stop it, which it does in its own time.
+    pub(crate) asked_ha: Option<Instant>,
     /// How often it was seen unfinished with nobody making it.
     pub(crate) abandoned: u8,
     /// It has read other first-boot data than what is declared now.
@@ -195,6 +225,7 @@ impl Cluster {
             stop: CancellationToken::new(),
             published: tokio::sync::watch::Sender::new(Arc::new(ClusterFacts::default())),
             devices: tokio::sync::Mutex::default(),
+            files: tokio::sync::Mutex::default(),
             state: Mutex::default(),
         })
     }

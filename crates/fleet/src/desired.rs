@@ -16,16 +16,16 @@ use pve::GuestKind;
 use sha2::{Digest, Sha256};
 
 use crate::{
-    Size, cloudinit,
-    intent::{GuestIntent, Hugepages, InitMode, Options, Source},
+    Size, StorageId, cloudinit,
+    intent::{DiskSlot, GuestIntent, Hugepages, InitMode, Options, Source},
     prop::Prop,
     record::Identity,
     view::GuestRow,
 };
 
-pub(crate) use disks::{DiskWant, ROOT_CANDIDATES};
+pub(crate) use disks::{DiskWant, Make, ROOT_CANDIDATES, ROOT_NAME, StateWant};
 pub(crate) use lxc::container;
-pub(crate) use validate::{suits, validate};
+pub(crate) use validate::{is_root_only, suits, validate};
 
 /// A field that cannot be what it is, and the way out.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -55,6 +55,8 @@ pub(crate) enum Want {
     Items(Prop),
     /// It is exactly these items (network interfaces: another model is another device).
     Exactly(Prop),
+    /// An interface that was found: what is said about it is so, and the rest as it was. Made whole where it is missing.
+    Card { whole: Prop, said: Prop },
     /// It is this set of words.
     Words(BTreeSet<String>),
     /// Words that must be among those that are there.
@@ -63,6 +65,8 @@ pub(crate) enum Want {
     Description(Option<String>),
     /// There is a volume, made like this if it is missing, with these options.
     Disk(DiskWant),
+    /// There is the state of firmware or TPM; what it was made with can only be reported.
+    State(StateWant),
     /// Something is there, made like this if it is missing; never changed afterwards.
     Exists(String),
     /// PVE's own cloud-init drive is there, made like this in place of anything else.
@@ -75,6 +79,10 @@ pub(crate) struct Desired {
     pub(crate) keys: BTreeMap<String, Want>,
     /// Keys that shall not be there.
     pub(crate) absent: BTreeSet<String>,
+    /// Items that were declared and are not any more, by their key.
+    pub(crate) dropped: BTreeMap<String, BTreeSet<String>>,
+    /// Places that have had their volume, and its name if it is known: another one is never made there.
+    pub(crate) kept: BTreeMap<String, Option<String>>,
     /// Every `netN` that is not declared goes.
     pub(crate) own_all_nics: bool,
     /// Any cloud-init drive of the source goes: the guest would read the wrong one.
@@ -98,10 +106,19 @@ impl Desired {
         self.text(key, value.map(u8::from));
     }
 
-    fn items(&mut self, key: &str, items: Prop) {
+    pub(crate) fn items(&mut self, key: &str, items: Prop) {
         if items.items().next().is_some() {
             self.keys.insert(key.to_owned(), Want::Items(items));
         }
+    }
+
+    fn state(&mut self, key: &str, make: Make, storage: Option<StorageId>, options: Prop) {
+        let wish = StateWant {
+            make,
+            storage,
+            options,
+        };
+        self.keys.insert(key.to_owned(), Want::State(wish));
     }
 
     fn tags(&mut self, options: &Options) {
@@ -115,16 +132,44 @@ impl Desired {
         self.keys.insert("tags".to_owned(), wish);
     }
 
-    /// What of it is taken back when it is no longer declared.
+    /// What of it is taken back when it is no longer declared: keys, and items as `key/item`.
     pub(crate) fn options(&self) -> BTreeSet<String> {
         let keys = self.keys.keys();
-        keys.filter(|key| is_option(key)).cloned().collect()
+        let whole = keys.filter(|key| is_option(key)).cloned();
+        let items = self.keys.keys().flat_map(|key| {
+            let items = self.own_items(key).into_iter().flat_map(Prop::items);
+            items.map(move |(item, _)| format!("{key}/{item}"))
+        });
+        whole.chain(items).collect()
+    }
+
+    /// The items of a key that can be taken back one by one.
+    fn own_items(&self, key: &str) -> Option<&Prop> {
+        match self.keys.get(key)? {
+            Want::Items(_) if ["smbios1", SEED_SLOT].contains(&key) => None,
+            Want::Items(items) => Some(items),
+            Want::Disk(disk) => Some(&disk.options),
+            _ => None,
+        }
     }
 
     /// Takes back what was declared before and is not any more.
     pub(crate) fn take_back(&mut self, before: &BTreeSet<String>) {
-        let gone = before.iter().filter(|key| !self.keys.contains_key(*key));
-        self.absent.extend(gone.cloned());
+        for declared in before {
+            let Some((key, item)) = declared.split_once('/') else {
+                if !self.keys.contains_key(declared) {
+                    self.absent.insert(declared.clone());
+                }
+                continue;
+            };
+            if self
+                .own_items(key)
+                .is_some_and(|items| items.get(item).is_none())
+            {
+                let dropped = self.dropped.entry(key.to_owned()).or_default();
+                dropped.insert(item.to_owned());
+            }
+        }
     }
 
     /// Whether a look at everything shows nothing else than this.
@@ -154,6 +199,16 @@ impl Desired {
         // The first-boot image comes and goes without anybody declaring anything.
         let mut lasting = self.clone();
         lasting.ejected = None;
+        lasting.kept.clear();
+        for wish in lasting.keys.values_mut() {
+            // Where something new would be made depends on the node; nobody declares anything by moving.
+            match wish {
+                Want::Disk(disk) => disk.make = Make::Brought,
+                Want::State(state) => state.make = Make::Brought,
+                Want::CloudInit(value) => value.clear(),
+                _ => {}
+            }
+        }
         if matches!(lasting.keys.get(SEED_SLOT), Some(Want::Items(_))) {
             lasting.keys.remove(SEED_SLOT);
         }
@@ -245,7 +300,7 @@ pub(crate) fn virtual_machine(
     }
     want.no_foreign_seed = !identity.adopted;
     first_boot(&mut want, intent, identity, context)?;
-    boot(&mut want, intent, identity);
+    boot(&mut want, intent, identity)?;
     for (key, value) in &intent.hardware.extra {
         if want.keys.contains_key(key) {
             return Err(Invalid::new(
@@ -380,12 +435,15 @@ fn first_boot(
 }
 
 /// The boot order is always said: a copy with a disk that does not boot is the commonest complaint.
-fn boot(want: &mut Desired, intent: &GuestIntent, identity: &Identity) {
+fn boot(want: &mut Desired, intent: &GuestIntent, identity: &Identity) -> Result<(), Invalid> {
     let order: Vec<String> = if let Some(order) = &intent.hardware.boot_order {
-        order.clone()
+        let devices = order.iter().map(|name| device(name, intent, identity));
+        devices
+            .filter_map(Result::transpose)
+            .collect::<Result<_, _>>()?
     } else {
         if identity.adopted {
-            return;
+            return Ok(());
         }
         let root = intent
             .disks
@@ -402,6 +460,36 @@ fn boot(want: &mut Desired, intent: &GuestIntent, identity: &Identity) {
     if !order.is_empty() {
         want.text("boot", Some(format!("order={}", order.join(";"))));
     }
+    Ok(())
+}
+
+/// The device behind a name: a disk, an interface, or PVE's own name for one. A disk that has no place yet has none.
+fn device(
+    name: &str,
+    intent: &GuestIntent,
+    identity: &Identity,
+) -> Result<Option<String>, Invalid> {
+    if let Some(slot) = identity.disks.get(name) {
+        return Ok(Some(slot.to_string()));
+    }
+    if let Some(nic) = identity.nics.get(name) {
+        return Ok(Some(format!("net{}", nic.index)));
+    }
+    if intent.disks.iter().any(|disk| disk.name == name)
+        || intent.nics.iter().any(|nic| nic.name == name)
+    {
+        return Ok(None);
+    }
+    let kind = name.trim_end_matches(|c: char| c.is_ascii_digit());
+    let numbered = kind != name && ["net", "usb", "hostpci"].contains(&kind);
+    if numbered || name.parse::<DiskSlot>().is_ok() {
+        return Ok(Some(name.to_owned()));
+    }
+    let problem = format!(
+        "names '{name}', which is neither a disk nor a network of this machine nor a device of PVE's (scsi0, net0): \
+         use one of those"
+    );
+    Err(Invalid::new("bootOrder", problem))
 }
 
 #[cfg(test)]

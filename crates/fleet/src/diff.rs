@@ -1,5 +1,7 @@
 //! The difference between the configuration a guest shall have and the one it has.
 
+mod volumes;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use base64::Engine as _;
@@ -7,12 +9,16 @@ use pve::GuestConfig;
 
 use crate::{
     Owner, Size, StorageId,
-    desired::{Desired, DiskWant, INSTALLER_SLOT, SEED_SLOT, Want},
+    cloudinit::INSTANCE,
+    desired::{Desired, INSTALLER_SLOT, SEED_SLOT, Want},
     facts::Drift,
     guest::seed::{NO_DISC, PREFIX},
+    intent::Mac,
     mark,
     prop::Prop,
 };
+
+pub(crate) use volumes::{is_named, volume_item};
 
 /// What must change.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -31,12 +37,28 @@ pub(crate) struct Changes {
     pub(crate) drift: Vec<Drift>,
     /// Disks that are larger than declared, which cannot be made smaller.
     pub(crate) shrink: Vec<(String, Size, Size)>,
+    /// What differs and no call can mend, and what somebody could do about it.
+    pub(crate) beyond: Vec<(Drift, String)>,
+    /// Why something that must be made cannot be made now.
+    pub(crate) nowhere: Vec<String>,
 }
 
 impl Changes {
     /// Whether a call to the configuration is needed.
     pub(crate) fn configures(&self) -> bool {
         !self.set.is_empty() || !self.delete.is_empty()
+    }
+
+    /// Takes note of a disk that is larger than declared and stays so.
+    pub(crate) fn larger(&mut self, slot: &str, has: Size, wanted: Size, why: String) {
+        let (wanted, has) = (wanted.to_string(), has.to_string());
+        beyond(self, slot, Some(&wanted), Some(&has), why);
+    }
+
+    /// What differs and will whatever is done.
+    pub(crate) fn lasting(&self) -> Vec<Drift> {
+        let beyond = self.beyond.iter();
+        beyond.map(|(drift, _)| drift.clone()).collect()
     }
 
     /// Whether nothing must change.
@@ -57,7 +79,16 @@ pub(crate) fn is_secret(key: &str) -> bool {
 pub(crate) fn diff(want: &Desired, owner: &Owner, have: &GuestConfig) -> Changes {
     let mut changes = Changes::default();
     for (key, wish) in &want.keys {
-        one(&mut changes, key, wish, owner, have.get(key));
+        let dropped = want.dropped.get(key);
+        match wish {
+            Want::Disk(disk) => {
+                volumes::disk(&mut changes, key, disk, have, want.kept.get(key), dropped);
+            }
+            Want::State(state) => {
+                volumes::state(&mut changes, key, state, have, want.kept.get(key));
+            }
+            _ => one(&mut changes, key, wish, owner, have.get(key), dropped),
+        }
     }
     if let Some(volume) = &want.ejected
         && let Some(found) = have
@@ -99,7 +130,40 @@ pub(crate) fn diff(want: &Desired, owner: &Owner, have: &GuestConfig) -> Changes
             changes.delete.insert(key);
         }
     }
+    bootable(&mut changes, have);
     changes
+}
+
+/// PVE refuses a boot order that names what is not there: it is left until that is back.
+fn bootable(changes: &mut Changes, have: &GuestConfig) {
+    let Some(boot) = changes.set.get("boot") else {
+        return;
+    };
+    let there = |device: &str| {
+        let stays = have.get(device).is_some() && !changes.delete.contains(device);
+        stays || changes.set.contains_key(device)
+    };
+    let order = boot.strip_prefix("order=").unwrap_or_default();
+    let Some(missing) = order.split(';').find(|device| !there(device)) else {
+        return;
+    };
+    let why = format!("the boot order waits for {missing}, which is not there");
+    let boot = boot.clone();
+    changes.set.remove("boot");
+    changes.drift.retain(|drift| drift.key != "boot");
+    beyond(changes, "boot", Some(&boot), have.get("boot"), why);
+}
+
+fn beyond(
+    changes: &mut Changes,
+    key: &str,
+    declared: Option<&str>,
+    found: Option<&str>,
+    why: String,
+) {
+    drift(changes, key, declared, found);
+    let last = changes.drift.last().cloned();
+    changes.beyond.extend(last.map(|drift| (drift, why)));
 }
 
 /// Whether a drive holds a first-boot image of ours.
@@ -154,7 +218,14 @@ fn exactly(changes: &mut Changes, key: &str, wanted: &BTreeSet<String>, found: O
     }
 }
 
-fn one(changes: &mut Changes, key: &str, wish: &Want, owner: &Owner, found: Option<&str>) {
+fn one(
+    changes: &mut Changes,
+    key: &str,
+    wish: &Want,
+    owner: &Owner,
+    found: Option<&str>,
+    dropped: Option<&BTreeSet<String>>,
+) {
     match wish {
         Want::Text(value) => {
             let fits = |found| equal(value, found) || key == "boot" && boots_alike(value, found);
@@ -180,11 +251,12 @@ fn one(changes: &mut Changes, key: &str, wish: &Want, owner: &Owner, found: Opti
         }
         Want::Items(items) => {
             let there = Prop::parse(key, found.unwrap_or_default());
-            if !items.satisfied_by(&there) || found.is_none() {
+            let too_much = there.without(dropped);
+            if !items.satisfied_by(key, &there) || found.is_none() || too_much != there {
                 let merged = if key == "smbios1" {
                     smbios(items, &there)
                 } else {
-                    items.over(&there)
+                    items.over(&too_much)
                 };
                 set(changes, key, merged.print(key), found);
             }
@@ -192,10 +264,20 @@ fn one(changes: &mut Changes, key: &str, wish: &Want, owner: &Owner, found: Opti
         Want::Exactly(items) => {
             let there = Prop::parse(key, found.unwrap_or_default());
             let known = |name: &str| items.get(name).is_some() || CARRIED.contains(&name);
-            if !items.satisfied_by(&there) || !there.items().all(|(name, _)| known(name)) {
+            if !items.satisfied_by(key, &there) || !there.items().all(|(name, _)| known(name)) {
+                let mut items = items.clone();
+                for name in CARRIED {
+                    if items.get(name).is_none() {
+                        items.maybe(name, there.get(name));
+                    }
+                }
                 set(changes, key, items.print(key), found);
             }
         }
+        Want::Card { whole, said } => match found {
+            None => set(changes, key, whole.print(key), None),
+            Some(text) => card(changes, key, said, text),
+        },
         Want::Exists(value) => {
             if found.is_none() {
                 changes.allocates |= value.contains(':');
@@ -208,66 +290,33 @@ fn one(changes: &mut Changes, key: &str, wish: &Want, owner: &Owner, found: Opti
                 set(changes, key, value.clone(), found);
             }
         }
-        Want::Disk(disk) => volume(changes, key, disk, found),
+        // A volume is more than its key.
+        Want::Disk(_) | Want::State(_) => {}
     }
+}
+
+/// Says about an interface what is declared, and leaves the rest as it is.
+fn card(changes: &mut Changes, key: &str, said: &Prop, found: &str) {
+    let mut there = Prop::parse(key, found);
+    let is_so = |(name, value): (&str, &str)| {
+        let has = there.get(name);
+        has.is_some_and(|has| has.eq_ignore_ascii_case(value))
+    };
+    if said.items().all(is_so) {
+        return;
+    }
+    let is_model = |value: &str| value.parse::<Mac>().is_ok();
+    if said.items().any(|(_, value)| is_model(value)) {
+        let old = there.items().find(|(_, value)| is_model(value));
+        if let Some(old) = old.map(|(name, _)| name.to_owned()) {
+            there.remove(&old);
+        }
+    }
+    set(changes, key, said.over(&there).print(key), Some(found));
 }
 
 /// Items PVE itself adds to an interface.
 const CARRIED: &[&str] = &["firewall", "link_down"];
-
-/// The item of a drive that names its volume.
-pub(crate) fn volume_item(key: &str) -> &'static str {
-    if key == "rootfs" || key.starts_with("mp") {
-        "volume"
-    } else {
-        "file"
-    }
-}
-
-fn volume(changes: &mut Changes, key: &str, want: &DiskWant, found: Option<&str>) {
-    let Some(text) = found else {
-        if let Some(make) = &want.make {
-            changes.allocates = true;
-            set(changes, key, make.clone(), None);
-            // An imported disk has its source's size and is grown in a call of its own.
-            if let Some(size) = want.size.filter(|_| make.contains("import-from=")) {
-                changes.grow.insert(key.to_owned(), size);
-            }
-        }
-        return;
-    };
-    let there = Prop::parse(key, text);
-    let file = volume_item(key);
-    let on = there.get(file).and_then(|volume| volume.split_once(':'));
-    if let (Some(wanted), Some((on, _))) = (&want.storage, on)
-        && wanted.as_str() != on
-    {
-        changes.moves.insert(key.to_owned(), wanted.clone());
-        drift(changes, key, Some(wanted.as_str()), Some(on));
-    }
-    if !want.options.satisfied_by(&there) {
-        let mut merged = want.options.over(&there);
-        // The volume comes first, and its size is PVE's to say.
-        let mut value = Prop::default();
-        value.set(file, there.get(file).unwrap_or_default());
-        merged.remove(file);
-        set(changes, key, value.over(&merged).print(key), found);
-    }
-    let size = there.get("size").and_then(Size::from_pve);
-    if let (Some(wanted), Some(size)) = (want.size, size) {
-        if wanted > size {
-            changes.grow.insert(key.to_owned(), wanted);
-            drift(
-                changes,
-                key,
-                Some(&wanted.to_string()),
-                Some(&size.to_string()),
-            );
-        } else if wanted < size {
-            changes.shrink.push((key.to_owned(), size, wanted));
-        }
-    }
-}
 
 /// With `base64=1` every text of the string is encoded, also those we did not write.
 fn smbios(items: &Prop, there: &Prop) -> Prop {
@@ -277,7 +326,11 @@ fn smbios(items: &Prop, there: &Prop) -> Prop {
         if out.get(key).is_some() {
             continue;
         }
-        let value = if encode && key != "uuid" {
+        let value = if key == "serial" && is_instance(value) {
+            // A copy is an instance of its own.
+            let text = format!("{INSTANCE}{}", items.get("uuid").unwrap_or_default());
+            base64::engine::general_purpose::STANDARD.encode(text)
+        } else if encode && key != "uuid" {
             base64::engine::general_purpose::STANDARD.encode(value)
         } else {
             value.to_owned()
@@ -285,6 +338,12 @@ fn smbios(items: &Prop, there: &Prop) -> Prop {
         out.set(key, value);
     }
     out
+}
+
+/// Whether a serial number, as it is encoded, says which instance cloud-init is on.
+fn is_instance(serial: &str) -> bool {
+    let text = base64::engine::general_purpose::STANDARD.decode(serial);
+    text.is_ok_and(|text| text.starts_with(INSTANCE.as_bytes()))
 }
 
 /// Whether a boot order is the wanted one but for our CD drives at its end: PVE appends a drive to it whenever a disc is put

@@ -126,27 +126,25 @@ impl Gate {
             Some(at) => self.line[at].turn,
             None => self.take_turn(owner),
         };
-        let at = position.unwrap_or_else(|| self.line.partition_point(|place| place.turn <= turn));
-        if self.fits(owner, &keys, at) {
-            if position.is_some() {
-                self.line.remove(at);
-            }
-            self.turn = self.turn.max(turn);
-            self.next.retain(|_, next| *next > self.turn);
-            self.take(owner, keys);
-            return true;
-        }
         let place = Place {
             owner: owner.clone(),
-            keys,
+            keys: keys.clone(),
             turn,
             called: None,
         };
+        let at = position.unwrap_or_else(|| self.line.partition_point(|place| place.turn <= turn));
         match position {
             Some(_) => self.line[at] = place,
             None => self.line.insert(at, place),
         }
-        false
+        if !self.fitting(at + 1).contains(&at) {
+            return false;
+        }
+        self.line.remove(at);
+        self.turn = self.turn.max(turn);
+        self.next.retain(|_, next| *next > self.turn);
+        self.take(owner, keys);
+        true
     }
 
     /// Counts work that is already under way, whatever the limits say.
@@ -187,46 +185,59 @@ impl Gate {
         turn
     }
 
-    /// Calls everybody for whom there is room, with everybody ahead already let in.
+    /// Calls everybody for whom there is room.
     fn call(&mut self, now: Instant) -> Vec<Owner> {
+        let fitting = self.fitting(self.line.len());
+        let call = |at: usize| {
+            self.line[at].called = Some(now);
+            self.line[at].owner.clone()
+        };
+        fitting.into_iter().map(call).collect()
+    }
+
+    /// For whom there is room among the first so many in line: beside all who were called, and everybody ahead who fits.
+    /// Who does not fit keeps a place only where there is none, and so is in nobody's way elsewhere; the first of them keeps
+    /// all its places, so that it need not wait for ever for two to be free at once.
+    fn fitting(&self, among: usize) -> BTreeSet<usize> {
         let mut promised: BTreeMap<&Key, usize> = BTreeMap::new();
-        let mut many = 0;
+        let mut called = 0;
         for place in self.line.iter().filter(|place| place.called.is_some()) {
             place
                 .keys
                 .iter()
                 .for_each(|key| *promised.entry(key).or_default() += 1);
-            many += 1;
+            called += 1;
         }
-        let mut called = BTreeSet::new();
-        for (at, place) in self.line.iter().enumerate() {
-            if !self.whole.has_room(many) {
+        let mut fitting = BTreeSet::new();
+        let mut first = true;
+        for (at, place) in self.line.iter().enumerate().take(among) {
+            if !self.whole.has_room(called + fitting.len()) {
                 break;
             }
             if place.called.is_some() {
                 continue;
             }
-            let room = |key: &Key| {
+            let is_full = |key: &&Key| {
                 let promised = promised.get(key).copied().unwrap_or_default();
                 match self.limits.get(key) {
-                    Some(limit) => limit.has_room(promised),
-                    None => Limit::new(key.range()).has_room(promised),
+                    Some(limit) => !limit.has_room(promised),
+                    None => !Limit::new(key.range()).has_room(promised),
                 }
             };
-            if place.keys.iter().all(room) {
-                called.insert(at);
+            let full: Vec<&Key> = place.keys.iter().filter(is_full).collect();
+            let kept = if full.is_empty() {
+                fitting.insert(at);
+                place.keys.iter().collect()
+            } else if std::mem::take(&mut first) {
+                place.keys.iter().collect()
+            } else {
+                full
+            };
+            for key in kept {
+                *promised.entry(key).or_default() += 1;
             }
-            place
-                .keys
-                .iter()
-                .for_each(|key| *promised.entry(key).or_default() += 1);
-            many += 1;
         }
-        let call = |at: usize| {
-            self.line[at].called = Some(now);
-            self.line[at].owner.clone()
-        };
-        called.into_iter().map(call).collect()
+        fitting
     }
 
     fn leave_line_of_the_late(&mut self, now: Instant) {
@@ -240,30 +251,6 @@ impl Gate {
             self.limit(key).busy += 1;
         }
         self.inside.insert(owner.clone(), keys);
-    }
-
-    /// Whether there is room, with everybody ahead in line already let in, and whoever was called.
-    fn fits(&mut self, owner: &Owner, keys: &[Key], ahead: usize) -> bool {
-        if !self.whole.has_room(ahead) {
-            return false;
-        }
-        let (before, behind) = self.line.split_at(ahead);
-        let called = behind
-            .iter()
-            .filter(|place| place.called.is_some() && &place.owner != owner);
-        let first: Vec<&Place> = before.iter().chain(called).collect();
-        let promised = |key: &Key| {
-            first
-                .iter()
-                .filter(|place| place.keys.contains(key))
-                .count()
-        };
-        let promised: Vec<usize> = keys.iter().map(promised).collect();
-        self.whole.has_room(first.len())
-            && keys
-                .iter()
-                .zip(promised)
-                .all(|(key, promised)| self.limit(key).has_room(promised))
     }
 
     fn limit(&mut self, key: &Key) -> &mut Limit {
@@ -343,6 +330,31 @@ mod tests {
         assert!(turn(&small[0]) <= 1 && turn(&small[1]) <= 3, "{order:?}");
         let of_large: Vec<_> = large[4..].iter().map(turn).collect();
         assert!(of_large.is_sorted(), "who came first is first: {order:?}");
+    }
+
+    #[test]
+    fn however_many_wait_for_one_node_another_node_has_room() {
+        let now = Instant::now();
+        let mut gate = Gate::default();
+        let inside = (0..100).filter(|n| gate.enter(&owner(*n), node("a"), now));
+        assert_eq!(inside.count(), 4);
+        let inside = (100..200).filter(|n| gate.enter(&owner(*n), node("b"), now));
+        assert_eq!(inside.count(), 4);
+        assert_eq!(gate.exit(&owner(100), End::Other, now), vec![owner(104)]);
+    }
+
+    #[test]
+    fn who_waits_for_a_node_does_not_keep_the_template_from_others() {
+        let now = Instant::now();
+        let mut gate = Gate::default();
+        let copy = |name| [node(name), vec![Key::Template(Vmid::new(9000).unwrap())]].concat();
+        let inside = (0..100).filter(|n| gate.enter(&owner(*n), copy("a"), now));
+        assert_eq!(inside.count(), 4, "as many as the node allows");
+        assert!(gate.enter(&owner(100), copy("b"), now));
+        assert!(
+            !gate.enter(&owner(101), copy("b"), now),
+            "the last place at the template is kept for the first in line"
+        );
     }
 
     #[test]

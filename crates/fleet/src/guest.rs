@@ -7,8 +7,10 @@ mod adopt;
 mod beside;
 mod choose;
 mod configure;
+mod declared;
 pub(crate) mod devices;
 mod exist;
+mod gentle;
 mod look;
 mod make;
 pub(crate) mod ready;
@@ -29,7 +31,7 @@ use crate::{
     desired,
     facts::{DiskFacts, Larger, NicFacts},
     prop::Prop,
-    record::{Identity, StepKind},
+    record::{Identity, Stage, StepKind},
     trouble::{self, Trouble},
     view::View,
 };
@@ -65,9 +67,13 @@ pub(crate) async fn remove(
     record: &GuestRecord,
 ) -> GuestProgress {
     let mut pass = Pass::new(cluster, intent, record);
-    let outcome = match Box::pin(pass.remove()).await {
+    pass.suspect_calls();
+    let mut outcome = match Box::pin(pass.remove()).await {
         Ok(outcome) | Err(outcome) => outcome,
     };
+    if outcome == Outcome::Gone {
+        outcome = pass.gone_for_good();
+    }
     if outcome == Outcome::Gone {
         let facts = pass.facts();
         cluster.forget(&intent.owner);
@@ -128,6 +134,31 @@ impl<'a> Pass<'a> {
             return self.choose(&view).await;
         };
         self.exist(&view, identity).await
+    }
+
+    /// A process before this one may have sent what makes the guest a moment ago.
+    fn suspect_calls(&self) {
+        let begun = self.record.identity.is_some() && self.record.stage < Stage::Made;
+        let now = Instant::now();
+        self.memory(|memory| {
+            if begun && memory.vmid.is_none() {
+                memory.unheard.get_or_insert(now);
+            }
+        });
+    }
+
+    /// Nothing is there. While a call may be under way that makes it, something may come yet.
+    fn gone_for_good(&mut self) -> Outcome {
+        let unheard = self.memory(|memory| memory.unheard);
+        let left = unheard.and_then(|at| LATE.checked_sub(at.elapsed()));
+        match left.filter(|left| !left.is_zero()) {
+            None => Outcome::Gone,
+            Some(left) => {
+                let message =
+                    "a call that makes the guest was not answered and may still take effect";
+                self.wait(Waiting::Error, message, left)
+            }
+        }
     }
 
     /// The last view, or why nothing can be done now.
@@ -231,8 +262,12 @@ impl<'a> Pass<'a> {
     /// Everything known by now.
     pub(crate) fn facts(&self) -> GuestFacts {
         let memory = self.memory(|memory| memory.clone());
+        let mut pending = self.record.pending.clone();
+        let staged = memory.staged.iter();
+        let staged: Vec<_> = staged.filter(|key| !pending.contains(key)).collect();
+        pending.extend(staged.into_iter().cloned());
         let mut facts = GuestFacts {
-            pending: self.record.pending.clone(),
+            pending,
             drift: memory.drift.clone(),
             placement: memory.why.clone(),
             stale_first_boot: memory.told_otherwise,
@@ -306,6 +341,9 @@ impl<'a> Pass<'a> {
             .filter(|(_, at)| asked.is_none_or(|asked| asked < *at + LAG))
     }
 }
+
+/// After so long a call that was not answered has taken effect or never will.
+const LATE: Duration = Duration::from_secs(30);
 
 /// How long a view may still show what was before.
 pub(crate) const LAG: Duration = Duration::from_secs(12);

@@ -6,6 +6,9 @@
 //! question can tell: the end came after the last vain question and before the one that found it. Such an answer moves a part
 //! of the belief into that interval, spread as was believed before; what was long ago is forgotten by and by.
 //!
+//! Some steps end on the beat: PVE looks once a second whether a guest has gone. For those a span is a second, and a question is
+//! put right after a beat or not at all.
+//!
 //! From the belief follow the questions: those with the least expected sum of waiting unnoticed and of questions asked, where
 //! every further question costs more than the one before. That is a small dynamic programme over the spans that are likely
 //! at all. Steps that always take the same time are asked for once, just after it; those that vary, two or three times.
@@ -39,9 +42,24 @@ const CALM_COSTS: &[f64] = &[1.0, 2.0];
 /// From here on a step is a long one, in seconds.
 const LONG: f64 = 2.0;
 
+/// How long after a beat the end of what ends on one can be seen, in seconds.
+const AFTER_BEAT: f64 = 0.135;
+/// How many beats are told apart; after that they are minutes.
+const BEATS: u16 = 120;
+
+/// When something may end at all.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Pace {
+    /// At any time.
+    Free,
+    /// Every second.
+    Beats,
+}
+
 /// What is believed of a step's duration.
 #[derive(Debug, Clone)]
 pub(crate) struct Habit {
+    pace: Pace,
     belief: Vec<f64>,
     lessons: u32,
     questions: Vec<Duration>,
@@ -49,11 +67,13 @@ pub(crate) struct Habit {
 
 impl Habit {
     /// What is believed before anything was seen.
-    pub(crate) fn guess(usual: Duration) -> Self {
-        let belief = ends()
+    pub(crate) fn guess(usual: Duration, pace: Pace) -> Self {
+        let belief = pace
+            .ends()
             .map(|end| (-((end / usual.as_secs_f64()).ln() / DOUBT).powi(2) / 2.0).exp())
             .collect();
         let mut habit = Self {
+            pace,
             belief,
             lessons: 0,
             questions: Vec::new(),
@@ -107,8 +127,9 @@ impl Habit {
     /// A task had not ended at the age `after`, and had at the age `by`.
     pub(crate) fn learn(&mut self, after: Duration, by: Duration) {
         let (after, by) = (after.as_secs_f64(), by.as_secs_f64());
+        let pace = self.pace;
         let part = |from: f64, to: f64| {
-            spans().map(move |(start, end)| {
+            pace.spans().map(move |(start, end)| {
                 (end.min(to) - start.max(from)).max(0.0) / (end - start).max(f64::EPSILON)
             })
         };
@@ -153,11 +174,14 @@ impl Habit {
 
     /// The spans that are likely at all.
     fn likely(&self) -> Vec<Span> {
-        let spans = spans().zip(&self.belief);
+        let spans = self.pace.spans().zip(&self.belief);
         spans
             .filter(|(_, likely)| **likely > UNLIKELY)
             .map(|((start, end), likely)| Span {
-                middle: f64::midpoint(start, end),
+                middle: match self.pace {
+                    Pace::Free => f64::midpoint(start, end),
+                    Pace::Beats => end,
+                },
                 end,
                 likely: *likely,
             })
@@ -167,7 +191,7 @@ impl Habit {
     fn quantile(&self, part: f64) -> f64 {
         let mut sum = 0.0;
         let mut reached = SHORTEST;
-        for (end, likely) in ends().zip(&self.belief) {
+        for (end, likely) in self.pace.ends().zip(&self.belief) {
             reached = end;
             sum += likely;
             if sum >= part {
@@ -180,6 +204,7 @@ impl Habit {
 
 /// A range of durations in which a task may end.
 struct Span {
+    /// When it is believed to end.
     middle: f64,
     end: f64,
     likely: f64,
@@ -234,14 +259,21 @@ fn plan(spans: &[Span], worth: f64, costs: &[f64]) -> Vec<Duration> {
     questions
 }
 
-/// The ends of all spans, in seconds.
-fn ends() -> impl Iterator<Item = f64> {
-    (0..SPANS).map(|number| SHORTEST * (f64::from(number) / f64::from(FINE)).exp2())
-}
+impl Pace {
+    /// The ends of all spans, in seconds.
+    fn ends(self) -> impl Iterator<Item = f64> {
+        (0..SPANS).map(move |number| match self {
+            Self::Free => SHORTEST * (f64::from(number) / f64::from(FINE)).exp2(),
+            Self::Beats if number < BEATS => f64::from(number) + AFTER_BEAT,
+            Self::Beats => f64::from(BEATS) + f64::from(number - BEATS) * 60.0 + AFTER_BEAT,
+        })
+    }
 
-/// Begin and end of all spans.
-fn spans() -> impl Iterator<Item = (f64, f64)> {
-    ends().scan(0.0, |start, end| Some((std::mem::replace(start, end), end)))
+    /// Begin and end of all spans.
+    fn spans(self) -> impl Iterator<Item = (f64, f64)> {
+        self.ends()
+            .scan(0.0, |start, end| Some((std::mem::replace(start, end), end)))
+    }
 }
 
 fn total(values: &[f64]) -> f64 {
@@ -287,7 +319,7 @@ mod tests {
 
     #[test]
     fn what_always_takes_the_same_time_is_asked_for_just_after_it() {
-        let mut habit = Habit::guess(millis(450));
+        let mut habit = Habit::guess(millis(450), Pace::Free);
         for _ in 0..30 {
             follow(&mut habit, millis(300));
         }
@@ -298,7 +330,7 @@ mod tests {
 
     #[test]
     fn what_varies_a_little_is_noticed_soon_for_two_questions_on_average() {
-        let mut habit = Habit::guess(millis(450));
+        let mut habit = Habit::guess(millis(450), Pace::Free);
         let mut times = varied(250, 410);
         for took in times.by_ref().take(20) {
             follow(&mut habit, took);
@@ -315,7 +347,7 @@ mod tests {
 
     #[test]
     fn what_takes_seconds_is_never_asked_for_more_than_three_times() {
-        let mut habit = Habit::guess(millis(5_000));
+        let mut habit = Habit::guess(millis(5_000), Pace::Free);
         for took in varied(3_200, 9_000).take(22) {
             let (_, questions) = follow(&mut habit, took);
             assert!(questions <= 3, "{questions} questions about {took:?}");
@@ -325,7 +357,7 @@ mod tests {
     #[test]
     fn a_wrong_guess_is_unlearned_in_both_directions() {
         for (guess, took) in [(100, 20_000), (2_000, 400)] {
-            let mut habit = Habit::guess(millis(guess));
+            let mut habit = Habit::guess(millis(guess), Pace::Free);
             for _ in 0..40 {
                 follow(&mut habit, millis(took));
             }
@@ -339,7 +371,7 @@ mod tests {
 
     #[test]
     fn a_change_of_habits_is_followed() {
-        let mut habit = Habit::guess(millis(300));
+        let mut habit = Habit::guess(millis(300), Pace::Free);
         for took in [300, 3_000] {
             for _ in 0..30 {
                 follow(&mut habit, millis(took));
@@ -352,7 +384,7 @@ mod tests {
 
     #[test]
     fn without_hurry_a_short_step_is_asked_for_when_nearly_all_have_ended() {
-        let mut habit = Habit::guess(millis(450));
+        let mut habit = Habit::guess(millis(450), Pace::Free);
         for took in varied(250, 410).take(40) {
             follow(&mut habit, took);
         }
@@ -362,13 +394,13 @@ mod tests {
             questions[0] >= millis(390) && questions[0] <= millis(600),
             "{questions:?}"
         );
-        assert_eq!(Habit::guess(millis(5_000)).unhurried().len(), 2);
+        assert_eq!(Habit::guess(millis(5_000), Pace::Free).unhurried().len(), 2);
     }
 
     #[test]
     fn questions_come_in_order() {
         for guess in [16, 100, 1_000, 60_000, 3_600_000] {
-            let habit = Habit::guess(millis(guess));
+            let habit = Habit::guess(millis(guess), Pace::Free);
             assert!(!habit.questions().is_empty());
             assert!(habit.questions().is_sorted());
         }

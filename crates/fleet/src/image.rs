@@ -195,6 +195,12 @@ impl<'a> Work<'a> {
                 self.advance(node, ReplicaStage::Template);
                 Ok(())
             }
+            // PVE gives a download its name only when it is complete, and the name is this template's alone: an answer
+            // was lost.
+            Err(pve::Error::AlreadyExists { .. }) if task.step == StepKind::Download => {
+                self.advance(node, ReplicaStage::Downloaded);
+                Ok(())
+            }
             Err(error) if task.step == StepKind::RemoveVolume && error.is_not_found() => Ok(()),
             Err(error) => Err(self.trouble("preparing the image", &error)),
         }

@@ -14,6 +14,7 @@ use tokio::time::Instant;
 
 use crate::{
     NodeName, Size, StorageId, Vmid,
+    cluster::Whereabouts,
     facts::PowerFact,
     intent::Placement,
     view::{GuestRow, NodeRow, View},
@@ -30,8 +31,14 @@ pub(crate) struct Ask {
     pub(crate) space: BTreeMap<StorageId, Size>,
     /// The largest disk on each storage, whether or not it is allocated at once.
     pub(crate) largest: BTreeMap<StorageId, Size>,
+    /// Disks that name no storage: each goes to the one that its node keeps them on.
+    pub(crate) anywhere: Vec<(Size, bool)>,
+    /// What such a storage must hold, as PVE calls it.
+    pub(crate) content: &'static str,
     /// Where the source can be copied from; empty if there is no guest to copy.
     pub(crate) sources: Vec<Site>,
+    /// The file it is made from, if not all nodes have it.
+    pub(crate) file: Option<File>,
     /// Bridges and VNets its interfaces are on.
     pub(crate) bridges: Vec<String>,
     /// Devices of the node that it is given.
@@ -57,6 +64,24 @@ impl Ask {
         let largest = self.largest.entry(storage.clone()).or_default();
         *largest = size.max(*largest);
     }
+
+    /// The same on one node, where every disk has a storage.
+    pub(crate) fn on(&self, view: &View, node: &NodeName) -> Result<Self, String> {
+        let mut here = self.clone();
+        for (size, thick) in std::mem::take(&mut here.anywhere) {
+            let storage = view.default_storage(self.content, node);
+            let storage = storage.ok_or_else(|| "has no storage for disks".to_owned())?;
+            here.disk(view, storage, size, thick);
+        }
+        Ok(here)
+    }
+}
+
+/// A file on storages that nodes have for themselves, and the nodes where it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct File {
+    pub(crate) volume: String,
+    pub(crate) on: Whereabouts,
 }
 
 /// Devices under one name of the cluster that a guest is given.
@@ -276,7 +301,10 @@ fn check(
     if wishes.fit_numa {
         numa(sockets.get(name).copied(), ask, node)?;
     }
-    storages(view, holds, ask, name)?;
+    storages(view, holds, &ask.on(view, name)?, name)?;
+    if let Some(file) = ask.file.as_ref().filter(|file| !file.on.contains(name)) {
+        return Err(format!("does not have '{}'", file.volume));
+    }
     if let Some(there) = view.bridges.get(name)
         && let Some(missing) = ask.bridges.iter().find(|bridge| !there.contains(bridge))
     {

@@ -111,10 +111,16 @@ pub(crate) fn plan(wanted: Wanted, known: &Known<'_>) -> (Vec<Step>, After) {
         Power::Unmanaged { started } => running || (started && known.stage < Stage::Started),
         _ => false,
     };
+    if known.read {
+        // Whoever has read it need not be heard first: an agent may never answer.
+        seed(wanted, known, &mut steps);
+    }
     if will_run && !known.answered {
         steps.push(Step::AskGuest);
     }
-    seed(wanted, known, &mut steps);
+    if !known.read {
+        seed(wanted, known, &mut steps);
+    }
     (steps, After::Settled)
 }
 
@@ -125,7 +131,8 @@ fn change(wanted: Wanted, known: &Known<'_>, running: bool, steps: &mut Vec<Step
     if !known.correct && !young {
         return;
     }
-    if running && wanted.update == Update::Staged && !young {
+    // What is left for the next start is written before the one that is asked for.
+    if running && wanted.update == Update::Staged && !young && !known.restart {
         return;
     }
     if changes.configures() {
@@ -165,7 +172,7 @@ fn power(wanted: Wanted, known: &Known<'_>, running: bool, steps: &mut Vec<Step>
         (Power::Suspended, PowerFact::Paused) => steps.extend([Step::Resume, Step::Suspend]),
         _ => {}
     }
-    if running && matches!(wanted.power, Power::On) {
+    if running && matches!(wanted.power, Power::On | Power::Unmanaged { .. }) {
         let pending = !known.pending.is_empty() && wanted.update == Update::RestartIfNeeded;
         if known.restart || pending {
             steps.push(Step::Reboot(wanted.grace));

@@ -4,6 +4,8 @@
 //! intent owns some of the items and not others: those it owns must match, the rest is carried
 //! over when the string is written.
 
+use std::collections::BTreeSet;
+
 /// One property string.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Prop(Vec<(String, String)>);
@@ -22,6 +24,16 @@ fn default_key(key: &str) -> &'static str {
         "startup" => "order",
         "boot" => "legacy",
         _ => "",
+    }
+}
+
+/// What an item means that is not written: almost all are off.
+fn implied(of: &str, item: &str) -> &'static str {
+    match item {
+        // Of a container, only its root is in backups unless it is said.
+        "backup" if of.starts_with("mp") => "0",
+        "backup" | "replicate" | "rombar" => "1",
+        _ => "0",
     }
 }
 
@@ -80,13 +92,21 @@ impl Prop {
         self.0.iter().map(|(k, v)| (k.as_str(), v.as_str()))
     }
 
-    /// Whether every item of `self` is in `found` with the same meaning.
-    pub(crate) fn satisfied_by(&self, found: &Prop) -> bool {
+    /// Whether every item of `self` is in `found`, the value of a configuration key, with the same meaning.
+    pub(crate) fn satisfied_by(&self, of: &str, found: &Prop) -> bool {
         self.items().all(|(key, value)| match found.get(key) {
             Some(other) => same(value, other),
-            // What is off by default and not written is off.
-            None => value == "0",
+            None => value == implied(of, key),
         })
+    }
+
+    /// `self` without these items.
+    pub(crate) fn without(&self, items: Option<&BTreeSet<String>>) -> Prop {
+        let mut out = self.clone();
+        for item in items.into_iter().flatten() {
+            out.remove(item);
+        }
+        out
     }
 
     /// `self` with the items of `found` that it does not name.
@@ -165,7 +185,7 @@ mod tests {
                 prop.set(key, value.clone());
             }
             prop_assert_eq!(Prop::parse("net0", &prop.print("net0")), prop.clone());
-            prop_assert!(prop.satisfied_by(&prop));
+            prop_assert!(prop.satisfied_by("net0", &prop));
         }
 
         #[test]
@@ -179,7 +199,7 @@ mod tests {
                 prop
             };
             let (want, have) = (make(&want), make(&have));
-            prop_assert!(want.satisfied_by(&want.over(&have)));
+            prop_assert!(want.satisfied_by("net0", &want.over(&have)));
             for (key, value) in have.items() {
                 if want.get(key).is_none() {
                     let merged = want.over(&have);
@@ -197,7 +217,10 @@ mod tests {
     #[test]
     fn default_items_are_understood_with_and_without_their_key() {
         let plain = Prop::parse("agent", "1");
-        assert!(plain.satisfied_by(&Prop::parse("agent", "enabled=1,fstrim_cloned_disks=1")));
+        assert!(plain.satisfied_by(
+            "agent",
+            &Prop::parse("agent", "enabled=1,fstrim_cloned_disks=1")
+        ));
         let disk = Prop::parse("scsi0", "local:100/vm-100-disk-0.raw,size=8G");
         assert_eq!(disk.get("file"), Some("local:100/vm-100-disk-0.raw"));
         assert_eq!(disk.print("scsi0"), "local:100/vm-100-disk-0.raw,size=8G");
@@ -206,13 +229,13 @@ mod tests {
     #[test]
     fn spelling_is_not_a_difference() {
         let want = Prop::parse("net0", "virtio=bc:24:11:00:00:01,trunks=5;2,firewall=0");
-        assert!(want.satisfied_by(&Prop::parse(
+        assert!(want.satisfied_by(
             "net0",
-            "virtio=BC:24:11:00:00:01,trunks=2;5,bridge=x"
-        )));
-        assert!(!want.satisfied_by(&Prop::parse(
+            &Prop::parse("net0", "virtio=BC:24:11:00:00:01,trunks=2;5,bridge=x")
+        ));
+        assert!(!want.satisfied_by(
             "net0",
-            "virtio=BC:24:11:00:00:01,trunks=2,firewall=0"
-        )));
+            &Prop::parse("net0", "virtio=BC:24:11:00:00:01,trunks=2,firewall=0")
+        ));
     }
 }

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use crate::{
-    ClusterName, NodeName, Upid, Vmid,
+    ClusterName, NodeName, Owner, Upid, Vmid,
     intent::{DiskSlot, Mac},
 };
 
@@ -38,6 +38,9 @@ pub struct Identity {
     /// The number of each file system of a container beside its root, by the caller's name for it.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub mounts: BTreeMap<String, u8>,
+    /// The disks and file systems that were there when they got their names: they came with the source, or were found.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub brought: BTreeSet<String>,
     /// The guest was there before and has been taken over.
     #[serde(default, skip_serializing_if = "is_false")]
     pub adopted: bool,
@@ -191,9 +194,15 @@ pub struct GuestRecord {
     /// Options that were declared and written: they are taken back when they no longer are.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub declared: BTreeSet<String>,
+    /// Tags that were written beside those of others: they are taken back when they are no longer declared.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub tags: BTreeSet<String>,
     /// The first-boot image.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seed: Option<Seed>,
+    /// A glance at the password that PVE's own cloud-init was given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub password: Option<String>,
     /// The value of the intent's restart counter last acted on.
     #[serde(default, skip_serializing_if = "is_zero64")]
     pub restarts: u64,
@@ -212,15 +221,48 @@ pub struct GuestRecord {
     /// A linked copy turned out to be impossible: the next try makes a full one.
     #[serde(default, skip_serializing_if = "is_false")]
     pub full: bool,
+    /// PVE talks to an agent in it, as its configuration said when it was read last.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub agent: bool,
     /// It has run, so it has read its first-boot data.
     #[serde(default, skip_serializing_if = "is_false")]
     pub booted: bool,
+    /// Somebody else started it before it was configured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub early: Option<Early>,
     /// First-boot images of identities that were given up.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub leftovers: Vec<Leftover>,
     /// Disks that came larger from the source than they are declared, and how large, in bytes.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub brought: BTreeMap<String, u64>,
+    /// Places that have had their volume: none is ever made there again.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub kept: BTreeMap<String, Kept>,
+    /// The volumes of disks that are no longer declared, by the caller's name for the disk: they come back with it.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub parted: BTreeMap<String, Option<String>>,
+}
+
+/// A volume that a guest has, or should have.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Kept {
+    /// Its name in PVE, when it was read last.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub volume: Option<String>,
+    /// The size it was declared with last, in bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub size: Option<u64>,
+}
+
+/// What becomes of a guest that was started before it was configured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Early {
+    /// It runs, and is shut down before anything else.
+    Runs,
+    /// It was off since, but may remember what it read.
+    Stopped,
 }
 
 /// What was written beside a guest's configuration, to be taken back when it is no longer declared.
@@ -233,6 +275,9 @@ pub struct Given {
     /// It was given to high availability.
     #[serde(default, skip_serializing_if = "is_false")]
     pub ha: bool,
+    /// It was said which nodes it prefers.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub rule: bool,
     /// Its firewall was written.
     #[serde(default, skip_serializing_if = "is_false")]
     pub firewall: bool,
@@ -272,9 +317,25 @@ pub struct ActionRecord {
     /// The node chosen for a migration.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target: Option<NodeName>,
+    /// The guest a backup is of. It outlives the guest.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub subject: Option<Subject>,
     /// What came out of it.
     #[serde(default)]
     pub facts: crate::ActionFacts,
+}
+
+/// The guest that something is done to.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Subject {
+    /// Its cluster.
+    pub cluster: ClusterName,
+    /// Its number.
+    pub guest: Vmid,
+    /// Its owner, checked before anything is done; `None` accepts any guest.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub owner: Option<Owner>,
 }
 
 /// A revert that may have been sent. PVE leaves no mark of it on the guest, and going back twice would lose what the guest

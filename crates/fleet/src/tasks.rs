@@ -16,7 +16,11 @@ use std::{
 use pve::task::TaskEnd;
 use tokio::time::Instant;
 
-use crate::{Owner, Upid, habit::Habit, record::StepKind};
+use crate::{
+    Owner, Upid,
+    habit::{Habit, Pace},
+    record::StepKind,
+};
 
 /// A task that has not ended as far as we know.
 #[derive(Debug, Clone)]
@@ -145,6 +149,22 @@ fn first_guess(step: StepKind) -> Duration {
     })
 }
 
+/// What is believed of a step before anything was seen.
+fn first_belief(step: StepKind) -> Habit {
+    Habit::guess(first_guess(step), pace(step))
+}
+
+/// When a step may end: PVE looks once a second whether a guest that shuts down has gone.
+fn pace(step: StepKind) -> Pace {
+    match step {
+        StepKind::Shutdown => Pace::Beats,
+        _ => Pace::Free,
+    }
+}
+
+/// How often PVE looks whether a guest has gone.
+const BEAT: Duration = Duration::from_secs(1);
+
 /// What else than the step decides how long it takes, and comes again: the template that is copied, the guest that shuts down.
 fn subject(step: StepKind, upid: &Upid) -> Option<String> {
     let own = matches!(
@@ -226,7 +246,7 @@ impl Tasks {
             .filter(|habit| habit.lessons() >= TAUGHT)
             .or_else(|| known(None))
             .cloned()
-            .unwrap_or_else(|| Habit::guess(first_guess(step)))
+            .unwrap_or_else(|| first_belief(step))
     }
 
     /// Whether a step almost surely takes no longer than this.
@@ -351,20 +371,28 @@ impl Tasks {
         }
     }
 
-    /// A task has ended. Returns its owner, and whether it took far longer than it does on a quiet host.
-    pub(crate) fn end(&mut self, upid: &Upid, ended: Ended, now: Instant) -> Option<(Owner, bool)> {
+    /// A task has ended, after so many seconds where PVE says so. Returns its owner, and whether it took far longer than it does
+    /// on a quiet host.
+    pub(crate) fn end(
+        &mut self,
+        upid: &Upid,
+        ended: Ended,
+        seconds: Option<u64>,
+        now: Instant,
+    ) -> Option<(Owner, bool)> {
         let flight = self.flying.remove(upid)?;
         let slow = ended.is_ok() && self.is_slow(&flight);
         let took = now - flight.since;
         let done = self.done.entry((flight.step, ended.is_ok())).or_default();
         *done = (done.0 + 1, done.1 + took);
         if flight.from_start && ended.is_ok() {
+            let (after, by) = flight.ended_between(took, seconds);
             // What had to wait for another task says nothing of what it takes by itself.
             if flight.of.as_deref() != Some(BEHIND) {
-                self.learn(&(flight.step, None), flight.running, took);
+                self.learn(&(flight.step, None), after, by);
             }
             if flight.of.is_some() {
-                self.learn(&(flight.step, flight.of), flight.running, took);
+                self.learn(&(flight.step, flight.of), after, by);
             }
         }
         self.ended.retain(|_, (_, at)| now - *at < KEPT);
@@ -389,7 +417,7 @@ impl Tasks {
         self.lessons += 1;
         if !self.habits.contains_key(subject) {
             let general = self.habits.get(&(subject.0, None));
-            let guess = || Habit::guess(first_guess(subject.0));
+            let guess = || first_belief(subject.0);
             let habit = general.map_or_else(guess, |general| general.habit.begun_anew());
             let last = self.lessons;
             let learned = Learned {
@@ -419,6 +447,18 @@ impl Tasks {
 }
 
 impl Flight {
+    /// The ages between which it ended: it was seen running at the one, and had ended by the other. What ends on the beat ended
+    /// right after the second that PVE names.
+    fn ended_between(&self, took: Duration, seconds: Option<u64>) -> (Duration, Duration) {
+        let told = (self.running, took);
+        let Some(beat) = seconds.filter(|_| pace(self.step) == Pace::Beats) else {
+            return told;
+        };
+        let by = took.min(Duration::from_secs(beat) + BEAT / 4);
+        let after = self.running.max(by.saturating_sub(BEAT));
+        if after < by { (after, by) } else { told }
+    }
+
     /// Puts the next question.
     fn plan(&mut self, now: Instant, answer: Duration) {
         let earliest = now + answer;

@@ -135,6 +135,13 @@ impl View {
         found
     }
 
+    /// Where a node keeps what names no storage: a local one, because a disk is better off near its guest.
+    pub(crate) fn default_storage(&self, content: &str, node: &NodeName) -> Option<&StorageId> {
+        let storages = self.storages_for(content, node);
+        let local = storages.iter().rev().find(|(_, row)| !row.shared);
+        local.or(storages.first()).map(|(id, _)| *id)
+    }
+
     /// The templates among the guests.
     pub(crate) fn templates(&self) -> impl Iterator<Item = (Vmid, &GuestRow)> {
         self.guests

@@ -11,11 +11,15 @@ use std::{
     time::Duration,
 };
 
-use pve::{GuestKind, api::cluster::Resource, task::TaskEnd};
+use pve::{
+    GuestKind,
+    api::cluster::Resource,
+    task::{Source, TaskFilter},
+};
 use tokio::time::Instant;
 
 use crate::{
-    Owner, Size, Upid,
+    NodeName, Owner, Size, StorageId, Upid, Vmid,
     cluster::{Cluster, State},
     facts::{PowerFact, Space},
     gate::End,
@@ -26,6 +30,9 @@ use crate::{
 
 /// PVE gathers its numbers this often; asking more often brings nothing new.
 pub(crate) const RHYTHM: Duration = Duration::from_secs(10);
+
+/// What PVE calls the task that shuts a machine down.
+const SHUTDOWN: &str = "qmshutdown";
 
 /// After so long without a look nothing is known of who the guests are.
 const BLIND: Duration = Duration::from_mins(1);
@@ -130,8 +137,17 @@ async fn look(cluster: &Arc<Cluster>) {
             Err(error) => return unreachable(cluster, error),
         }
     }
-    match cluster.client.cluster().resources(None).await {
-        Ok(rows) => seen(cluster, view(&rows, asked)),
+    match cluster.client.cluster().gather::<Rows>().await {
+        Ok(rows) => {
+            let view = View {
+                asked,
+                guests: rows.guests,
+                nodes: rows.nodes,
+                storages: rows.storages,
+                bridges: BTreeMap::new(),
+            };
+            seen(cluster, view);
+        }
         Err(error) => unreachable(cluster, error),
     }
 }
@@ -259,6 +275,9 @@ fn suspect(state: &mut State, owner: &Owner, old: Option<&GuestRow>, new: Option
     {
         memory.doubt = true;
     }
+    if new.uptime < old.uptime || new.power == PowerFact::Stopped {
+        memory.waits = false;
+    }
     if new.uptime < old.uptime || new.power != PowerFact::Running {
         memory.guest.answered = false;
         if new.power != PowerFact::Running {
@@ -287,7 +306,8 @@ async fn ask_for_tasks(cluster: &Arc<Cluster>) {
             Err(error) if trouble::congested(error) => End::Congested,
             Err(_) => End::Other,
         };
-        if let Some((owner, slow)) = state.tasks.end(&upid, end, now) {
+        let seconds = answer.seconds.get(&upid).copied();
+        if let Some((owner, slow)) = state.tasks.end(&upid, end, seconds, now) {
             if slow {
                 verdict = End::Slow;
             }
@@ -306,6 +326,21 @@ async fn ask_for_tasks(cluster: &Arc<Cluster>) {
 struct Answer {
     ended: BTreeMap<Upid, Ended>,
     running: BTreeSet<Upid>,
+    /// How many seconds those took that have ended, where PVE says so.
+    seconds: BTreeMap<Upid, u64>,
+}
+
+impl Answer {
+    fn add(&mut self, upid: Upid, end: Option<Ended>, seconds: Option<u64>) {
+        let Some(end) = end else {
+            self.running.insert(upid);
+            return;
+        };
+        if let Some(seconds) = seconds {
+            self.seconds.insert(upid.clone(), seconds);
+        }
+        self.ended.insert(upid, end);
+    }
 }
 
 /// How all tasks stand by one list.
@@ -319,13 +354,11 @@ async fn list(cluster: &Cluster, named: &BTreeSet<Upid>) -> Answer {
     let flying = cluster.state().tasks.names();
     for upid in flying {
         match listed.get(&upid) {
-            Some(entry) if entry.is_running() => {
-                by_name.extend(named.get(&upid).cloned());
-                answer.running.insert(upid);
-            }
             Some(entry) => {
-                let exit = entry.status.as_deref().unwrap_or("unexpected status");
-                answer.ended.insert(upid, TaskEnd::from_exit(exit));
+                if entry.is_running() {
+                    by_name.extend(named.get(&upid).cloned());
+                }
+                answer.add(upid, entry.end(), entry.seconds());
             }
             // The list keeps few ended tasks of each node; older ones are asked for by name.
             None => by_name.extend([upid]),
@@ -334,42 +367,65 @@ async fn list(cluster: &Cluster, named: &BTreeSet<Upid>) -> Answer {
     let by_name = statuses(cluster, &by_name).await;
     answer.ended.extend(by_name.ended);
     answer.running.extend(by_name.running);
+    answer.seconds.extend(by_name.seconds);
     answer
 }
 
 /// How these tasks stand, asked for by name and side by side.
 async fn statuses(cluster: &Cluster, tasks: &BTreeSet<Upid>) -> Answer {
-    let asked = tasks.iter().map(|upid| cluster.client.task_status(upid));
+    let asked = tasks.iter().map(|upid| status(&cluster.client, upid));
     let answers = futures::future::join_all(asked).await;
     let mut answer = Answer::default();
     for (upid, status) in tasks.iter().zip(answers) {
-        let end = match status {
-            Ok(status) => status.end(),
+        match status {
+            Ok((end, seconds)) => answer.add(upid.clone(), end, seconds),
             // The task is no longer known there: its owner must look at what it left.
             Err(error) if error.is_not_found() => {
                 let text = format!("task {upid} is no longer known");
-                Some(Err(pve::Error::OutcomeUnknown { text, cause: None }))
+                let unknown = Err(pve::Error::OutcomeUnknown { text, cause: None });
+                answer.add(upid.clone(), Some(unknown), None);
             }
-            Err(_) => continue,
-        };
-        match end {
-            Some(end) => drop(answer.ended.insert(upid.clone(), end)),
-            None => drop(answer.running.insert(upid.clone())),
+            Err(_) => {}
         }
     }
     answer
 }
 
-/// Reads a view out of PVE's rows.
-fn view(rows: &[Resource], asked: Instant) -> View {
-    let mut view = View {
-        asked,
-        guests: BTreeMap::new(),
-        nodes: BTreeMap::new(),
-        storages: BTreeMap::new(),
-        bridges: BTreeMap::new(),
-    };
-    for row in rows {
+/// How a task stands. A shutdown is looked up in its node's list, which says for the same price how long it took: guests have
+/// their habits.
+async fn status(client: &pve::Client, upid: &Upid) -> pve::Result<(Option<Ended>, Option<u64>)> {
+    if upid.kind() == SHUTDOWN {
+        let filter = TaskFilter {
+            vmid: upid.id().parse().ok(),
+            kind: Some(SHUTDOWN.to_owned()),
+            source: Source::All,
+            limit: Some(1),
+            ..TaskFilter::default()
+        };
+        let list = client.node(upid.node()).tasks(&filter).await?;
+        if let Some(entry) = list.iter().find(|entry| entry.upid == *upid) {
+            return Ok((entry.end(), entry.seconds()));
+        }
+    }
+    Ok((client.task_status(upid).await?.end(), None))
+}
+
+/// What the rows come to, each forgotten as soon as it was read.
+#[derive(Default)]
+struct Rows {
+    guests: BTreeMap<Vmid, GuestRow>,
+    nodes: BTreeMap<NodeName, NodeRow>,
+    storages: BTreeMap<(StorageId, NodeName), StorageRow>,
+}
+
+impl Extend<Resource> for Rows {
+    fn extend<I: IntoIterator<Item = Resource>>(&mut self, rows: I) {
+        rows.into_iter().for_each(|row| self.add(row));
+    }
+}
+
+impl Rows {
+    fn add(&mut self, row: Resource) {
         match row.kind.as_str() {
             "qemu" | "lxc" => {
                 if let (Some(vmid), Some(node)) = (row.vmid, row.node.clone()) {
@@ -378,12 +434,12 @@ fn view(rows: &[Resource], asked: Instant) -> View {
                     } else {
                         GuestKind::Qemu
                     };
-                    view.guests.insert(vmid, guest(row, node, kind));
+                    self.guests.insert(vmid, guest(row, node, kind));
                 }
             }
             "node" => {
-                if let Some(name) = row.node.clone() {
-                    view.nodes.insert(
+                if let Some(name) = row.node {
+                    self.nodes.insert(
                         name,
                         NodeRow {
                             online: row.status.as_deref() == Some("online"),
@@ -391,13 +447,13 @@ fn view(rows: &[Resource], asked: Instant) -> View {
                             cpu_used: row.cpu.unwrap_or(0.0),
                             memory: Size::bytes(row.maxmem.unwrap_or(0)),
                             memory_used: Size::bytes(row.mem.unwrap_or(0)),
-                            ha: row.hastate.clone(),
+                            ha: row.hastate,
                         },
                     );
                 }
             }
             "storage" => {
-                if let (Some(id), Some(node)) = (row.storage.clone(), row.node.clone()) {
+                if let (Some(id), Some(node)) = (row.storage, row.node) {
                     let space = Space {
                         total: Size::bytes(row.maxdisk.unwrap_or(0)),
                         used: Size::bytes(row.disk.unwrap_or(0)),
@@ -405,20 +461,19 @@ fn view(rows: &[Resource], asked: Instant) -> View {
                     let storage = StorageRow {
                         available: row.status.as_deref() == Some("available"),
                         shared: row.shared,
-                        kind: row.plugintype.clone().unwrap_or_default(),
-                        content: row.content.clone(),
+                        kind: row.plugintype.unwrap_or_default(),
+                        content: row.content,
                         space,
                     };
-                    view.storages.insert((id, node), storage);
+                    self.storages.insert((id, node), storage);
                 }
             }
             _ => {}
         }
     }
-    view
 }
 
-fn guest(row: &Resource, node: crate::NodeName, kind: GuestKind) -> GuestRow {
+fn guest(row: Resource, node: NodeName, kind: GuestKind) -> GuestRow {
     let power = match (row.status.as_deref(), row.lock.as_deref()) {
         (Some("stopped"), Some("suspended")) => PowerFact::Suspended,
         (Some("running"), _) => PowerFact::Running,
@@ -430,15 +485,15 @@ fn guest(row: &Resource, node: crate::NodeName, kind: GuestKind) -> GuestRow {
         node,
         kind,
         power,
-        name: row.name.clone().unwrap_or_default(),
+        name: row.name.unwrap_or_default(),
         template: row.template,
         uptime: row.uptime.unwrap_or(0),
         cpus: row.maxcpu.unwrap_or(0.0),
         memory: Size::bytes(row.maxmem.unwrap_or(0)),
         memory_used: Size::bytes(row.mem.unwrap_or(0)),
-        lock: row.lock.clone(),
+        lock: row.lock,
         tags: row.tags.iter().map(|tag| tag.to_lowercase()).collect(),
-        pool: row.pool.as_ref().map(ToString::to_string),
-        ha: row.hastate.clone(),
+        pool: row.pool.map(|pool| pool.to_string()),
+        ha: row.hastate,
     }
 }

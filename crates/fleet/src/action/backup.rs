@@ -5,14 +5,16 @@ use std::time::Duration;
 use pve::{
     VolumeId,
     api::{backup::Backup, storage::content::Volume},
+    task::{Source, TaskEntry, TaskFilter},
 };
+use tokio::time::Instant;
 
 use super::{Act, Flow, failed, no_facts};
 use crate::{
-    Failure, NodeName, Outcome, Waiting,
+    Event, Failure, NodeName, Outcome, Upid, Waiting,
     intent::{BackupIntent, BackupMode, Compression},
     mark,
-    record::StepKind,
+    record::{StepKind, Subject},
     view::View,
 };
 
@@ -23,8 +25,11 @@ impl Act<'_> {
         }
         let view = self.view()?;
         let ended = self.settle()?;
-        if let Some((_, _, Err(error))) = &ended {
-            return Err(self.trouble("making the backup", error));
+        if let Some((step, upid, Err(error))) = &ended {
+            return Err(match step {
+                StepKind::Backup => self.not_made(intent, upid, error).await,
+                _ => self.trouble("removing a backup", error),
+            });
         }
         let Some(row) = self.row(&view).await? else {
             return Err(failed(
@@ -35,19 +40,32 @@ impl Act<'_> {
         if !self.record.begun {
             // From here on what is found on the storage may be our own work.
             self.record.begun = true;
+            self.record.subject = Some(Subject {
+                cluster: intent.cluster.clone(),
+                guest: intent.guest,
+                owner: intent.guest_owner.clone(),
+            });
+            self.record.facts.node = Some(row.node);
             return Ok(Outcome::Persist);
         }
-        let found = self.find(intent, &row.node).await?;
+        let from = self
+            .record
+            .facts
+            .node
+            .clone()
+            .unwrap_or_else(|| row.node.clone());
+        let at = self.reaching(intent, &view, &from)?;
+        let found = self.find(intent, &at).await?;
         if let Some((first, more)) = found.split_first() {
             // A lost answer may have made it twice.
             for extra in more {
-                self.drop_volume(&row.node, &extra.volid).await?;
+                self.drop_volume(&at, &extra.volid).await?;
             }
             self.record.done = true;
             self.record.facts.volume = Some(first.volid.to_string());
             self.record.facts.size = first.size;
             self.record.facts.created = first.ctime;
-            self.record.facts.node = Some(row.node.clone());
+            self.record.facts.node = Some(from);
             self.event(
                 "BackedUp",
                 format!("guest {} is in {}", intent.guest, first.volid),
@@ -66,7 +84,14 @@ impl Act<'_> {
             let text = format!("guest {} is not the one that was meant", intent.guest);
             return Err(failed(Failure::Foreign, text));
         }
+        self.rested()?;
         self.free(&row)?;
+        if from != row.node {
+            // It has moved since: what is made from now on is made there.
+            self.no_backup_runs(&from).await?;
+            self.record.facts.node = Some(row.node);
+            return Ok(Outcome::Persist);
+        }
         self.enter(&row.node)?;
         let mut backup = Backup::of(intent.guest, intent.storage.clone());
         let mode = match intent.mode {
@@ -82,6 +107,8 @@ impl Act<'_> {
             Compression::None => "0",
         };
         backup.compress = Some(compress.to_owned());
+        // Unless told, PVE removes what the storage's rules do not keep: backups of other people.
+        backup.remove = Some(false);
         backup.protected = intent.protected.then_some(true);
         backup.notes_template = Some(notes(intent));
         let message = format!("backing guest {} up to {}", intent.guest, intent.storage);
@@ -99,22 +126,84 @@ impl Act<'_> {
         {
             return Err(self.trouble("removing the backup", &error));
         }
-        let Some(node) = self.node_with(intent, &view) else {
-            let message = format!("no node that is up has storage '{}'", intent.storage);
-            return Err(self.wait(Waiting::NodeDown, message, Duration::from_secs(30)));
-        };
-        for volume in self.find(intent, &node).await? {
-            if volume.protected {
-                let text = format!(
-                    "{} is protected: switch its protection off to go on",
-                    volume.volid
-                );
-                return Err(self.wait(Waiting::Protected, text, Duration::from_mins(1)));
+        for from in self.nodes_it_may_be_on(intent, &view)? {
+            let node = self.reaching(intent, &view, &from)?;
+            // Nothing runs any more on a node that has left the cluster.
+            if !self.record.done && view.nodes.contains_key(&from) {
+                self.no_backup_runs(&from).await?;
             }
-            self.drop_volume(&node, &volume.volid).await?;
+            for volume in self.find(intent, &node).await? {
+                if volume.protected {
+                    let text = format!(
+                        "{} is protected: switch its protection off to go on",
+                        volume.volid
+                    );
+                    return Err(self.wait(Waiting::Protected, text, Duration::from_mins(1)));
+                }
+                self.drop_volume(&node, &volume.volid).await?;
+            }
         }
         self.record.facts = no_facts();
         Ok(Outcome::Gone)
+    }
+
+    /// A backup that failed. Proxmox VE says only that there were errors; the log of the task says which.
+    async fn not_made(
+        &mut self,
+        intent: &BackupIntent,
+        upid: &Upid,
+        error: &pve::Error,
+    ) -> Outcome {
+        let log = self.cluster.client.task_log(upid, 0, LOG_LINES).await;
+        let log = log.unwrap_or_default();
+        let Some(why) = complaint(&log) else {
+            return self.trouble("making the backup", error);
+        };
+        if why.contains("max backup limit") {
+            let text = format!(
+                "storage '{}' keeps no more backups of guest {} ({why}); nothing is removed for a new one: \
+                 delete old ones, or let the storage keep more (its option prune-backups)",
+                intent.storage, intent.guest
+            );
+            self.events
+                .push(Event::warning("BackupLimit", text.clone()));
+            let until = Instant::now() + LIMIT_PAUSE;
+            self.cluster.memory(self.owner, |memory| {
+                memory.rests = Some((until, text.clone()));
+            });
+            return self.wait(Waiting::Space, text, LIMIT_PAUSE);
+        }
+        self.trouble(&format!("making the backup ({why})"), error)
+    }
+
+    /// Comes back when it may be tried again.
+    fn rested(&mut self) -> Flow<()> {
+        let rests = self
+            .cluster
+            .memory(self.owner, |memory| memory.rests.clone());
+        let left = rests.map(|(until, why)| (until.duration_since(Instant::now()), why));
+        match left.filter(|(left, _)| !left.is_zero()) {
+            Some((left, why)) => Err(self.wait(Waiting::Space, why, left)),
+            None => Ok(()),
+        }
+    }
+
+    /// Comes back when no backup of the guest is being made on the node: one whose answer was lost may be on its way.
+    async fn no_backup_runs(&mut self, node: &NodeName) -> Flow<()> {
+        let filter = TaskFilter {
+            vmid: Some(self.guest),
+            kind: Some("vzdump".to_owned()),
+            source: Source::Active,
+            ..TaskFilter::default()
+        };
+        match self.cluster.client.node(node).tasks(&filter).await {
+            Ok(list) if list.iter().any(TaskEntry::is_running) => {
+                let message = "a backup of the guest is being made";
+                Err(self.wait(Waiting::Locked, message, Duration::from_secs(5)))
+            }
+            Ok(_) => Ok(()),
+            Err(error) => Err(self.trouble("looking for backups under way", &error)),
+        }
     }
 
     /// Backups of the guest that carry our mark, oldest first.
@@ -159,16 +248,65 @@ impl Act<'_> {
         }
     }
 
-    fn node_with(&self, intent: &BackupIntent, view: &View) -> Option<NodeName> {
-        let has = |node: &NodeName| {
-            view.node_online(node)
-                && view
-                    .storage(&intent.storage, node)
-                    .is_some_and(|row| row.available)
+    /// The node to ask for what was written from one: itself, or if the storage is shared any that sees it.
+    fn reaching(&mut self, intent: &BackupIntent, view: &View, from: &NodeName) -> Flow<NodeName> {
+        let row = |node: &NodeName| view.storage(&intent.storage, node);
+        let sees =
+            |node: &&NodeName| view.node_online(node) && row(node).is_some_and(|row| row.available);
+        let shared = view
+            .nodes
+            .keys()
+            .any(|node| row(node).is_some_and(|row| row.shared));
+        let others = view.nodes.keys().filter(|_| shared);
+        if let Some(node) = std::iter::once(from).chain(others).find(sees) {
+            return Ok(node.clone());
+        }
+        if view.node_online(from) {
+            let message = format!(
+                "node {from} has no storage '{}' that is ready: check its name, and whether it is active there",
+                intent.storage
+            );
+            return Err(self.wait(Waiting::Space, message, Duration::from_secs(30)));
+        }
+        let message = if shared {
+            format!("no node that is up has storage '{}'", intent.storage)
+        } else {
+            format!(
+                "storage '{}' of node {from} is not to be reached",
+                intent.storage
+            )
         };
-        let made_on = self.record.facts.node.clone().filter(|node| has(node));
-        made_on.or_else(|| view.nodes.keys().find(|node| has(node)).cloned())
+        Err(self.wait(Waiting::NodeDown, message, Duration::from_secs(30)))
     }
+
+    /// The node it was made on; those with the storage if that was not recorded.
+    fn nodes_it_may_be_on(&mut self, intent: &BackupIntent, view: &View) -> Flow<Vec<NodeName>> {
+        if let Some(node) = &self.record.facts.node {
+            return Ok(vec![node.clone()]);
+        }
+        let all = view.storages.keys().filter(|(id, _)| *id == intent.storage);
+        let all: Vec<NodeName> = all.map(|(_, node)| node.clone()).collect();
+        if all.is_empty() {
+            let message = format!("no node has storage '{}'", intent.storage);
+            return Err(self.wait(Waiting::NodeDown, message, Duration::from_secs(30)));
+        }
+        Ok(all)
+    }
+}
+
+/// After how long a storage is asked again whether it keeps one more.
+const LIMIT_PAUSE: Duration = Duration::from_mins(10);
+
+/// How much of a log is read.
+const LOG_LINES: u64 = 200;
+
+/// What the log of a backup says about its failure.
+fn complaint(log: &[String]) -> Option<&str> {
+    let mut said = log.iter().filter_map(|line| {
+        let (_, rest) = line.split_once("ERROR: Backup of VM ")?;
+        Some(rest.split_once(" failed - ")?.1.trim_end())
+    });
+    said.next_back()
 }
 
 /// PVE fills braces in and reads backslashes, so neither is passed on; the mark follows in the same line.

@@ -11,7 +11,9 @@ use tokio::time::Instant;
 use super::{Act, Flow, failed};
 use crate::{
     Event, Failure, NodeName, Outcome, PowerFact, Size, StorageId, Upid, Waiting,
-    guest::source::volumes,
+    cluster::{HA_PATIENCE, HA_PAUSE},
+    diff::is_seed,
+    guest::source::{storage_of, volumes},
     intent::MigrationIntent,
     place::{self, Ask, Hold, Moving},
     prop::Prop,
@@ -47,7 +49,12 @@ impl Act<'_> {
             Some((_, upid, Ok(_))) => {
                 let target = self.record.target.clone();
                 // A guest under high availability moves some time after the task has ended.
-                if !upid.kind().starts_with("ha") {
+                if upid.kind().starts_with("ha") {
+                    let now = Instant::now();
+                    self.cluster
+                        .memory(self.owner, |memory| memory.asked_ha = Some(now));
+                    self.cluster.refresh();
+                } else {
                     self.unsettle_guest(|memory, now| {
                         memory.node = target.map(|node| (node, now));
                     });
@@ -74,12 +81,21 @@ impl Act<'_> {
                 Duration::from_secs(5),
             ));
         }
+        let asked = self.cluster.memory(self.owner, |memory| memory.asked_ha);
+        if asked.is_some_and(|at| at.elapsed() < HA_PATIENCE) {
+            let text = "high availability is moving the guest";
+            return Ok(self.wait(Waiting::Locked, text, HA_PAUSE));
+        }
         if !view.node_online(&target) {
             let text = format!("node {target} is down");
             return Err(self.wait(Waiting::NodeDown, text, Duration::from_secs(30)));
         }
-        if self.checked(&row).await?.is_none() {
+        let Some(config) = self.checked(&row).await? else {
             return Err(not_meant(intent));
+        };
+        if has_local_seed(&config, &view, &row.node) {
+            let text = "its first-boot image is on a storage of this node alone, and in its drive until the guest has read it";
+            return Err(self.wait(Waiting::Guest, text, Duration::from_secs(15)));
         }
         self.free(&row)?;
         self.enter(&row.node)?;
@@ -249,6 +265,16 @@ fn not_meant(intent: &MigrationIntent) -> Outcome {
     failed(Failure::Foreign, text)
 }
 
+/// Whether a first-boot image of ours holds the guest where it is: PVE moves no disc of a local storage.
+fn has_local_seed(config: &GuestConfig, view: &View, node: &NodeName) -> bool {
+    let seeds = config.iter().filter(|(_, value)| is_seed(value));
+    let mut storages = seeds.filter_map(|(_, value)| storage_of(value));
+    storages.any(|storage| {
+        let row = view.storage(&storage, node);
+        row.is_none_or(|row| !row.shared)
+    })
+}
+
 /// The share of a node that a guest on its way there will have.
 fn moving(row: &GuestRow, to: NodeName) -> Hold {
     let running = row.power != PowerFact::Stopped;
@@ -269,7 +295,7 @@ fn moving(row: &GuestRow, to: NodeName) -> Hold {
 fn disks(config: &GuestConfig) -> Vec<(StorageId, Size)> {
     let all = volumes(config).into_iter();
     all.filter_map(|(key, volume)| {
-        let storage = StorageId::new(volume.split(':').next()?).ok()?;
+        let storage = storage_of(&volume)?;
         let size = Prop::parse(&key, config.get(&key)?)
             .get("size")
             .and_then(Size::from_pve);

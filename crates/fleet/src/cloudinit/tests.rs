@@ -41,6 +41,7 @@ fn guest(nics: Vec<Nic>) -> (GuestIntent, Identity) {
         nics: known,
         disks: BTreeMap::new(),
         mounts: BTreeMap::new(),
+        brought: std::collections::BTreeSet::new(),
         adopted: false,
     };
     (intent, identity)

@@ -1,6 +1,6 @@
 //! Devices and network interfaces in PVE's keys.
 
-use super::{Context, Desired, Want};
+use super::{Context, Desired, Make, Want};
 use crate::{
     intent::{Bios, GuestIntent, Hotplug, Nic, TpmVersion},
     prop::Prop,
@@ -59,9 +59,7 @@ pub(super) fn hardware(want: &mut Desired, intent: &GuestIntent, context: Contex
     if let Some(agent) = &hardware.agent {
         let mut items = Prop::default();
         items.set("enabled", u8::from(agent.enabled).to_string());
-        if agent.fstrim {
-            items.set("fstrim_cloned_disks", "1");
-        }
+        items.flag("fstrim_cloned_disks", agent.fstrim);
         want.items("agent", items);
     }
     for (index, device) in hardware.pci.iter().enumerate() {
@@ -69,12 +67,8 @@ pub(super) fn hardware(want: &mut Desired, intent: &GuestIntent, context: Contex
         items.set("mapping", device.mapping.clone());
         items.maybe("mdev", device.mdev.as_ref());
         items.set("pcie", u8::from(device.pcie).to_string());
-        if device.primary_gpu {
-            items.set("x-vga", "1");
-        }
-        if !device.rombar {
-            items.set("rombar", "0");
-        }
+        items.flag("x-vga", device.primary_gpu);
+        items.flag("rombar", device.rombar);
         want.items(&format!("hostpci{index}"), items);
     }
     for (index, device) in hardware.usb.iter().enumerate() {
@@ -87,27 +81,28 @@ pub(super) fn hardware(want: &mut Desired, intent: &GuestIntent, context: Contex
     if let Some(watchdog) = &hardware.watchdog {
         want.items("watchdog", Prop::parse("watchdog", watchdog));
     }
-    let storage = |own: Option<&crate::StorageId>| {
-        own.map(ToString::to_string)
-            .or_else(|| context.default_storage.map(str::to_owned))
-    };
-    if let Some(efi) = &hardware.efi
-        && let Some(storage) = storage(efi.storage.as_ref())
-    {
-        let keys = u8::from(efi.secure_boot);
-        let value = format!("{storage}:1,efitype=4m,pre-enrolled-keys={keys}");
-        want.keys.insert("efidisk0".to_owned(), Want::Exists(value));
+    if let Some(efi) = &hardware.efi {
+        let keys = u8::from(efi.secure_boot.unwrap_or_default());
+        let mut options = Prop::default();
+        options.flag("pre-enrolled-keys", efi.secure_boot);
+        let field = "efi.storage";
+        let make = Make::on(efi.storage.as_ref(), context, field, "disks", |storage| {
+            format!("{storage}:1,efitype=4m,pre-enrolled-keys={keys}")
+        });
+        want.state("efidisk0", make, efi.storage.clone(), options);
     }
-    if let Some(tpm) = &hardware.tpm
-        && let Some(storage) = storage(tpm.storage.as_ref())
-    {
+    if let Some(tpm) = &hardware.tpm {
         let version = match tpm.version {
             TpmVersion::V1_2 => "v1.2",
             TpmVersion::V2_0 => "v2.0",
         };
-        let value = format!("{storage}:1,version={version}");
-        want.keys
-            .insert("tpmstate0".to_owned(), Want::Exists(value));
+        let mut options = Prop::default();
+        options.set("version", version);
+        let field = "tpm.storage";
+        let make = Make::on(tpm.storage.as_ref(), context, field, "disks", |storage| {
+            format!("{storage}:1,version={version}")
+        });
+        want.state("tpmstate0", make, tpm.storage.clone(), options);
     }
 }
 
@@ -116,8 +111,21 @@ pub(super) fn nics(want: &mut Desired, intent: &GuestIntent, identity: &Identity
     for nic in &intent.nics {
         if let Some(known) = identity.nics.get(&nic.name) {
             let key = format!("net{}", known.index);
-            want.keys.insert(key, Want::Exactly(items(nic, *known)));
+            let whole = items(nic, *known);
+            let wish = if identity.adopted {
+                let mut said = whole.clone();
+                if nic.model.is_none() {
+                    said.remove(nic.model.unwrap_or_default().as_str());
+                }
+                Want::Card { whole, said }
+            } else {
+                Want::Exactly(whole)
+            };
+            want.keys.insert(key, wish);
         }
+    }
+    if identity.adopted {
+        return;
     }
     // An interface that is no longer declared goes; its number may be used again.
     for (name, known) in &identity.nics {
@@ -129,7 +137,8 @@ pub(super) fn nics(want: &mut Desired, intent: &GuestIntent, identity: &Identity
 
 fn items(nic: &Nic, known: NicIdentity) -> Prop {
     let mut items = Prop::default();
-    items.set(nic.model.as_str(), known.mac.to_string());
+    let model = nic.model.unwrap_or_default();
+    items.set(model.as_str(), known.mac.to_string());
     items.set("bridge", nic.bridge.clone());
     items.maybe("tag", nic.vlan);
     if !nic.trunks.is_empty() {

@@ -14,11 +14,55 @@ pub(crate) const ROOT_NAME: &str = "root";
 /// Slots a template may boot from when it does not say which, in order.
 pub(crate) const ROOT_CANDIDATES: &[&str] = &["scsi0", "virtio0", "sata0", "ide0"];
 
+/// How a volume comes into being.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Make {
+    /// By this value.
+    New(String),
+    /// With the source and in no other way.
+    Brought,
+    /// Not now: no storage can hold it.
+    Nowhere(Invalid),
+}
+
+impl Make {
+    /// Made on this storage, if there is one.
+    pub(super) fn on(
+        storage: Option<&StorageId>,
+        context: Context<'_>,
+        field: impl Into<String>,
+        what: &str,
+        value: impl FnOnce(&str) -> String,
+    ) -> Self {
+        let storage = storage.map(StorageId::as_str).or(context.default_storage);
+        storage.map_or_else(
+            || {
+                let problem = format!(
+                    "is not set and no storage of the node may hold {what} now: name one, or make one available"
+                );
+                Self::Nowhere(Invalid::new(field, problem))
+            },
+            |storage| Self::New(value(storage)),
+        )
+    }
+}
+
+/// The state of firmware or TPM as it shall be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct StateWant {
+    /// How it is made when it is missing.
+    pub(crate) make: Make,
+    /// Where it was declared to be.
+    pub(crate) storage: Option<StorageId>,
+    /// What it was declared to be made with.
+    pub(crate) options: Prop,
+}
+
 /// A disk as it shall be.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct DiskWant {
-    /// The value that makes it when it is missing; `None` if it can only come with the source.
-    pub(crate) make: Option<String>,
+    /// How it is made when it is missing.
+    pub(crate) make: Make,
     /// Where it shall be, if it matters: a disk that is elsewhere is moved.
     pub(crate) storage: Option<StorageId>,
     /// Its size, if it matters.
@@ -38,10 +82,15 @@ pub(super) fn disks(
             continue;
         };
         let options = options(disk);
+        let brought = disk.role == DiskRole::Root || identity.brought.contains(&disk.name);
         // What was taken over stays where it was found, and a link where its template is.
-        let stays = identity.adopted || (disk.role == DiskRole::Root && is_linked(&intent.source));
+        let stays = identity.adopted || (brought && is_linked(&intent.source));
         let storage = disk.storage.clone().filter(|_| !stays);
-        let make = make(disk, intent, context, &options)?;
+        let make = if identity.brought.contains(&disk.name) {
+            Make::Brought
+        } else {
+            make(disk, intent, context, &options)?
+        };
         want.keys.insert(
             slot.to_string(),
             Want::Disk(DiskWant {
@@ -51,6 +100,18 @@ pub(super) fn disks(
                 options,
             }),
         );
+    }
+    // The source's own root disk is missed as well, though nothing else is said about it.
+    let declared = intent.disks.iter().any(|disk| disk.role == DiskRole::Root);
+    if let Some(slot) = identity.disks.get(ROOT_NAME).filter(|_| !declared) {
+        let wish = DiskWant {
+            make: Make::Brought,
+            storage: None,
+            size: None,
+            options: Prop::default(),
+        };
+        let place = want.keys.entry(slot.to_string());
+        place.or_insert(Want::Disk(wish));
     }
     // A disk that is no longer declared is taken out; its volume stays with the guest as unused.
     for (name, slot) in &identity.disks {
@@ -92,41 +153,38 @@ fn make(
     intent: &GuestIntent,
     context: Context<'_>,
     options: &Prop,
-) -> Result<Option<String>, Invalid> {
+) -> Result<Make, Invalid> {
     let field = |name: &str| format!("disks[{}].{name}", disk.name);
     let import = match (&disk.import_from, &intent.source, disk.role) {
         (Some(volume), _, _) | (None, Source::Volume { volume }, DiskRole::Root) => {
             Some(volume.clone())
         }
         // The root disk of a copy comes with the copy.
-        (None, Source::Template { .. } | Source::Backup { .. }, DiskRole::Root) => return Ok(None),
+        (None, Source::Template { .. } | Source::Backup { .. }, DiskRole::Root) => {
+            return Ok(Make::Brought);
+        }
         _ => None,
     };
-    let Some(storage) = disk
-        .storage
-        .as_ref()
-        .map(ToString::to_string)
-        .or_else(|| context.default_storage.map(str::to_owned))
-    else {
-        return Err(Invalid::new(
-            field("storage"),
-            "is not set and no storage of the cluster may hold disks: name one",
-        ));
-    };
     let mut items = Prop::default();
-    if let Some(volume) = import {
-        items.set("file", format!("{storage}:0"));
+    let behind = if let Some(volume) = import {
         items.set("import-from", volume);
+        "0".to_owned()
     } else {
         let Some(size) = disk.size else {
             return Err(Invalid::new(field("size"), "is needed for a new disk"));
         };
-        items.set("file", format!("{storage}:{}", size.to_pve_gib()));
-    }
+        size.to_pve_gib()
+    };
     let format = disk
         .format
         .clone()
         .or_else(|| (disk.thin == Some(false)).then(|| "raw".to_owned()));
     items.maybe("format", format);
-    Ok(Some(items.over(options).print("scsi0")))
+    let value = |storage: &str| {
+        let mut value = Prop::default();
+        value.set("file", format!("{storage}:{behind}"));
+        value.over(&items).over(options).print("scsi0")
+    };
+    let storage = disk.storage.as_ref();
+    Ok(Make::on(storage, context, field("storage"), "disks", value))
 }

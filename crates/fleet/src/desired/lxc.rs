@@ -2,7 +2,7 @@
 
 use ipnet::IpNet;
 
-use super::{Context, Desired, DiskWant, Invalid, Want, disks::ROOT_NAME};
+use super::{Context, Desired, DiskWant, Invalid, Make, Want, disks::ROOT_NAME};
 use crate::{
     intent::{Container, DiskRole, Dynamic, GuestIntent, Nic},
     prop::Prop,
@@ -58,17 +58,10 @@ pub(crate) fn container(
             want.absent.insert(format!("net{}", known.index));
         }
     }
-    root(&mut want, intent, context)?;
+    root(&mut want, intent, context);
     for mount in &container.mounts {
         let Some(index) = identity.mounts.get(&mount.name) else {
             continue;
-        };
-        let storage = mount.storage.as_ref().map(ToString::to_string);
-        let Some(storage) = storage.or_else(|| context.default_storage.map(str::to_owned)) else {
-            return Err(Invalid::new(
-                format!("mountPoints[{}].storage", mount.name),
-                "is not set and no storage of the cluster may hold containers: name one",
-            ));
         };
         let mut options = Prop::default();
         options.set("mp", mount.path.clone());
@@ -76,13 +69,21 @@ pub(crate) fn container(
         if mount.read_only {
             options.set("ro", "1");
         }
-        let mut make = Prop::default();
-        make.set("volume", format!("{storage}:{}", mount.size.to_pve_gib()));
-        let make = make.over(&options).print("mp0");
+        let make = if identity.brought.contains(&mount.name) {
+            Make::Brought
+        } else {
+            let field = format!("mountPoints[{}].storage", mount.name);
+            let storage = mount.storage.as_ref();
+            Make::on(storage, context, field, "containers", |storage| {
+                let mut make = Prop::default();
+                make.set("volume", format!("{storage}:{}", mount.size.to_pve_gib()));
+                make.over(&options).print("mp0")
+            })
+        };
         want.keys.insert(
             format!("mp{index}"),
             Want::Disk(DiskWant {
-                make: Some(make),
+                make,
                 storage: mount.storage.clone(),
                 size: Some(mount.size),
                 options,
@@ -112,28 +113,23 @@ pub(crate) fn container(
     Ok(want)
 }
 
-fn root(want: &mut Desired, intent: &GuestIntent, context: Context<'_>) -> Result<(), Invalid> {
+fn root(want: &mut Desired, intent: &GuestIntent, context: Context<'_>) {
     let disk = intent.disks.iter().find(|disk| disk.role == DiskRole::Root);
     let copy = !matches!(
         intent.source,
         crate::intent::Source::ContainerTemplate { .. }
     );
+    let storage = disk.and_then(|disk| disk.storage.as_ref());
     let make = if copy {
-        None
+        Make::Brought
     } else {
-        let storage = disk
-            .and_then(|disk| disk.storage.as_ref())
-            .map(ToString::to_string);
-        let Some(storage) = storage.or_else(|| context.default_storage.map(str::to_owned)) else {
-            return Err(Invalid::new(
-                format!("disks[{ROOT_NAME}].storage"),
-                "is not set and no storage of the cluster may hold containers: name one",
-            ));
-        };
         let size = disk
             .and_then(|disk| disk.size)
             .unwrap_or(crate::Size::gib(8));
-        Some(format!("{storage}:{}", size.to_pve_gib()))
+        let field = format!("disks[{ROOT_NAME}].storage");
+        Make::on(storage, context, field, "containers", |storage| {
+            format!("{storage}:{}", size.to_pve_gib())
+        })
     };
     let size = disk.and_then(|disk| disk.size);
     let wish = DiskWant {
@@ -143,7 +139,6 @@ fn root(want: &mut Desired, intent: &GuestIntent, context: Context<'_>) -> Resul
         options: Prop::default(),
     };
     want.keys.insert("rootfs".to_owned(), Want::Disk(wish));
-    Ok(())
 }
 
 fn network(nic: &Nic, known: NicIdentity) -> Result<Prop, Invalid> {

@@ -34,6 +34,7 @@ fn identity() -> Identity {
             ("data".to_owned(), "scsi1".parse().unwrap()),
         ]),
         mounts: BTreeMap::new(),
+        brought: BTreeSet::new(),
         adopted: false,
     }
 }
@@ -64,7 +65,7 @@ fn a_whole_machine_is_rendered_for_one_creation_call() {
     intent.hardware.bios = Some(Bios::Ovmf);
     intent.hardware.efi = Some(EfiDisk {
         storage: None,
-        secure_boot: true,
+        secure_boot: Some(true),
     });
     intent.hardware.tpm = Some(Tpm {
         storage: None,
@@ -72,7 +73,7 @@ fn a_whole_machine_is_rendered_for_one_creation_call() {
     });
     intent.hardware.agent = Some(Agent {
         enabled: true,
-        fstrim: true,
+        fstrim: Some(true),
     });
     intent.options.tags = Some(vec!["Web".to_owned(), "a".to_owned()]);
     intent.options.startup = Some(Startup {
@@ -192,4 +193,43 @@ fn a_new_disk_without_a_size_is_refused() {
     }];
     let problem = virtual_machine(&intent, &identity(), context()).unwrap_err();
     assert_eq!(problem.field, "disks[root].size");
+}
+
+#[test]
+fn a_boot_order_names_disks_and_networks() {
+    let mut good = intent(Source::Empty);
+    let order = ["lan", "data", "scsi0"].map(str::to_owned);
+    good.hardware.boot_order = Some(order.to_vec());
+    let want = virtual_machine(&good, &identity(), context()).unwrap();
+    let order = Want::Text("order=net0;scsi1;scsi0".to_owned());
+    assert_eq!(want.keys["boot"], order);
+    good.hardware.boot_order = Some(vec!["lan2".to_owned()]);
+    let refused = virtual_machine(&good, &identity(), context()).unwrap_err();
+    assert_eq!(refused.field, "bootOrder");
+}
+
+#[test]
+fn moving_to_a_node_with_another_usual_storage_declares_nothing() {
+    let mut guest = intent(Source::Empty);
+    guest.disks = vec![Disk {
+        name: "root".to_owned(),
+        role: DiskRole::Root,
+        size: Some(Size::gib(20)),
+        ..Disk::default()
+    }];
+    guest.hardware.efi = Some(EfiDisk {
+        storage: None,
+        secure_boot: None,
+    });
+    let digests = [Some("ceph"), Some("tank"), None].map(|default_storage| {
+        let context = Context {
+            default_storage,
+            ..context()
+        };
+        virtual_machine(&guest, &identity(), context)
+            .unwrap()
+            .digest()
+    });
+    assert_eq!(digests[0], digests[1]);
+    assert_eq!(digests[0], digests[2]);
 }

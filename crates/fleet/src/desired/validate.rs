@@ -18,6 +18,18 @@ const ROOT_ONLY_EXTRA: &[&str] = &[
     "hugepages",
 ];
 
+/// Whether only root may set this key to this value.
+pub(crate) fn is_root_only(key: &str, value: &str) -> bool {
+    let kind = key.trim_end_matches(|c: char| c.is_ascii_digit());
+    match kind {
+        "hostpci" => !value.contains("mapping="),
+        "usb" => !value.contains("mapping=") && !value.contains("spice"),
+        "serial" => value != "socket",
+        "parallel" => true,
+        _ => ROOT_ONLY_EXTRA.contains(&key) || ["arch", "ivshmem", "keephugepages"].contains(&key),
+    }
+}
+
 /// Checks an intent by itself. `root` says whether the credentials are root's own password.
 pub(crate) fn validate(intent: &GuestIntent, root: bool) -> Result<(), Invalid> {
     name(intent)?;

@@ -1,4 +1,5 @@
 use super::*;
+use crate::desired::{DiskWant, Make, StateWant};
 
 fn owner() -> Owner {
     Owner::new("me").unwrap()
@@ -63,7 +64,7 @@ fn only_owned_items_of_a_disk_are_changed_and_its_volume_is_kept() {
     let want = desired(&[(
         "scsi0",
         Want::Disk(DiskWant {
-            make: None,
+            make: Make::Brought,
             storage: None,
             size: None,
             options,
@@ -85,7 +86,7 @@ fn only_owned_items_of_a_disk_are_changed_and_its_volume_is_kept() {
 fn disks_grow_and_never_shrink() {
     let disk = |gib| {
         let want = DiskWant {
-            make: None,
+            make: Make::Brought,
             storage: None,
             size: Some(Size::gib(gib)),
             options: Prop::default(),
@@ -110,7 +111,7 @@ fn disks_grow_and_never_shrink() {
 fn a_disk_elsewhere_is_moved_and_one_that_may_be_anywhere_is_not() {
     let disk = |storage: Option<&str>| {
         let want = DiskWant {
-            make: None,
+            make: Make::Brought,
             storage: storage.map(|id| StorageId::new(id).unwrap()),
             size: None,
             options: Prop::default(),
@@ -127,7 +128,7 @@ fn a_disk_elsewhere_is_moved_and_one_that_may_be_anywhere_is_not() {
 
 #[test]
 fn a_missing_disk_is_made_and_an_imported_one_is_grown_afterwards() {
-    let make = Some("ceph:0,import-from=local:import/a.qcow2".to_owned());
+    let make = Make::New("ceph:0,import-from=local:import/a.qcow2".to_owned());
     let want = DiskWant {
         make,
         storage: None,
@@ -199,6 +200,25 @@ fn secrets_are_not_shown_as_drift() {
 }
 
 #[test]
+fn a_copy_is_an_instance_of_its_own_to_cloud_init() {
+    use base64::{Engine as _, engine::general_purpose::STANDARD};
+    let own = Want::Items(Prop::parse("smbios1", "uuid=mine"));
+    let want = desired(&[("smbios1", own)]);
+    let smbios = |serial: &str| {
+        let text = format!("uuid=theirs,serial={},base64=1", STANDARD.encode(serial));
+        let have = config(&[("smbios1", &text)]);
+        let value = diff(&want, &owner(), &have).set["smbios1"].clone();
+        let serial = Prop::parse("smbios1", &value)
+            .get("serial")
+            .unwrap()
+            .to_owned();
+        String::from_utf8(STANDARD.decode(serial).unwrap()).unwrap()
+    };
+    assert_eq!(smbios("ds=nocloud;i=theirs"), "ds=nocloud;i=mine");
+    assert_eq!(smbios("AB-1234"), "AB-1234");
+}
+
+#[test]
 fn other_smbios_texts_are_encoded_when_ours_are() {
     let want = desired(&[(
         "smbios1",
@@ -217,4 +237,116 @@ fn a_cd_drive_that_pve_appends_to_the_boot_order_is_no_drift() {
     assert!(!boots_alike("order=scsi0;ide2", "order=scsi0"));
     assert!(!boots_alike("order=scsi0", "order=scsi0;net0"));
     assert!(!boots_alike("order=scsi0", "cdn"));
+}
+
+fn data(make: Make) -> Desired {
+    let want = DiskWant {
+        make,
+        storage: None,
+        size: Some(Size::gib(20)),
+        options: Prop::parse("scsi1", "ssd=1"),
+    };
+    desired(&[("scsi1", Want::Disk(want))])
+}
+
+#[test]
+fn a_place_that_has_had_its_volume_never_gets_a_new_one() {
+    let mut want = data(Make::New("ceph:20".to_owned()));
+    want.kept = BTreeMap::from([("scsi1".to_owned(), Some("ceph:vm-1-disk-1".to_owned()))]);
+    let have = config(&[
+        ("unused0", "ceph:vm-1-disk-0"),
+        ("unused1", "ceph:vm-1-disk-1"),
+    ]);
+    let changes = diff(&want, &owner(), &have);
+    assert_eq!(changes.set["scsi1"], "ceph:vm-1-disk-1,ssd=1");
+    assert!(!changes.allocates);
+    for have in [&have, &GuestConfig::new()] {
+        want.kept = BTreeMap::from([("scsi1".to_owned(), None)]);
+        let changes = diff(&want, &owner(), have);
+        assert!(changes.is_empty());
+        assert_eq!(changes.lasting()[0].key, "scsi1");
+    }
+}
+
+#[test]
+fn what_has_no_storage_matters_only_if_it_must_be_made() {
+    let want = data(Make::Nowhere(crate::desired::Invalid::new("disks", "no")));
+    let have = config(&[("scsi1", "ceph:vm-1-disk-1,ssd=1,size=20G")]);
+    assert_eq!(diff(&want, &owner(), &have), Changes::default());
+    let changes = diff(&want, &owner(), &GuestConfig::new());
+    assert_eq!(changes.nowhere, ["disks: no"]);
+}
+
+#[test]
+fn an_extent_more_is_no_difference() {
+    let want = data(Make::Brought);
+    let have = config(&[("scsi1", "ceph:vm-1-disk-1,ssd=1,size=20484M")]);
+    assert_eq!(diff(&want, &owner(), &have), Changes::default());
+}
+
+#[test]
+fn a_boot_order_waits_for_what_it_names() {
+    let want = desired(&[("boot", text("order=scsi0"))]);
+    let have = config(&[("virtio0", "ceph:vm-1-disk-0,size=20G")]);
+    let changes = diff(&want, &owner(), &have);
+    assert!(changes.is_empty());
+    assert_eq!(changes.lasting()[0].key, "boot");
+}
+
+#[test]
+fn what_is_on_unless_said_otherwise_is_switched_off() {
+    let want = DiskWant {
+        make: Make::Brought,
+        storage: None,
+        size: None,
+        options: Prop::parse("scsi1", "backup=0,replicate=1"),
+    };
+    let want = desired(&[("scsi1", Want::Disk(want))]);
+    let have = config(&[("scsi1", "ceph:vm-1-disk-1,size=20G")]);
+    let changes = diff(&want, &owner(), &have);
+    assert_eq!(
+        changes.set["scsi1"],
+        "ceph:vm-1-disk-1,backup=0,replicate=1,size=20G"
+    );
+    let have = config(&[("scsi1", "ceph:vm-1-disk-1,backup=0,size=20G")]);
+    assert!(diff(&want, &owner(), &have).is_empty());
+}
+
+#[test]
+fn items_that_are_no_longer_declared_are_taken_back_and_others_stay() {
+    let mut before = data(Make::Brought);
+    before.items("cpu", Prop::parse("cpu", "host,flags=+aes"));
+    let mut now = desired(&[]);
+    let bare = DiskWant {
+        make: Make::Brought,
+        storage: None,
+        size: None,
+        options: Prop::default(),
+    };
+    now.keys.insert("scsi1".to_owned(), Want::Disk(bare));
+    now.items("cpu", Prop::parse("cpu", "host"));
+    now.take_back(&before.options());
+    let have = config(&[
+        ("scsi1", "ceph:vm-1-disk-1,ssd=1,cache=none,size=20G"),
+        ("cpu", "host,flags=+aes"),
+    ]);
+    let changes = diff(&now, &owner(), &have);
+    assert_eq!(changes.set["cpu"], "host");
+    assert_eq!(changes.set["scsi1"], "ceph:vm-1-disk-1,cache=none,size=20G");
+}
+
+#[test]
+fn firmware_that_was_made_otherwise_is_reported_and_left() {
+    let want = StateWant {
+        make: Make::New("ceph:1".to_owned()),
+        storage: None,
+        options: Prop::parse("efidisk0", "pre-enrolled-keys=1"),
+    };
+    let want = desired(&[("efidisk0", Want::State(want))]);
+    let have = config(&[("efidisk0", "ceph:vm-1-disk-1,efitype=4m,size=4M")]);
+    let changes = diff(&want, &owner(), &have);
+    assert!(changes.is_empty());
+    assert_eq!(changes.lasting()[0].key, "efidisk0");
+    let have = config(&[("efidisk0", "ceph:vm-1-disk-1,pre-enrolled-keys=1")]);
+    assert_eq!(diff(&want, &owner(), &have), Changes::default());
 }

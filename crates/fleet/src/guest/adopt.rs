@@ -1,6 +1,9 @@
 //! Taking over a guest that is there: it is read, and nothing is changed.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use pve::{GuestConfig, api::guest::ConfigView};
 use uuid::Uuid;
@@ -142,6 +145,7 @@ fn adopted(pass: &Pass<'_>, vmid: Vmid, node: NodeName, config: &GuestConfig) ->
         nics,
         disks,
         mounts: BTreeMap::new(),
+        brought: BTreeSet::new(),
         adopted: true,
     }
 }

@@ -1,5 +1,7 @@
 //! What PVE keeps beside a guest's configuration: pool, high availability, firewall.
 
+use std::{collections::BTreeSet, time::Duration};
+
 use pve::{
     HaSid, PoolId,
     api::{
@@ -10,9 +12,9 @@ use pve::{
     params::Params,
 };
 
-use super::{Flow, Pass, failed};
+use super::{Flow, LAG, Pass, failed};
 use crate::{
-    Failure, NodeName,
+    Failure, NodeName, PowerFact,
     cloudinit::hex,
     intent::{FirewallDirection, FirewallIntent, Ha, HaState, Power},
     record::{Given, Identity},
@@ -20,6 +22,10 @@ use crate::{
 };
 
 use sha2::{Digest, Sha256};
+use tokio::time::Instant;
+
+/// Between two tries to put right what is not shown as it was put.
+const REPEAT: Duration = Duration::from_mins(5);
 
 impl Pass<'_> {
     /// A digest of what is wanted beside the configuration; `None` if nothing is.
@@ -34,6 +40,19 @@ impl Pass<'_> {
             options.pool, options.ha, options.firewall
         );
         Some(hex(&Sha256::digest(text)[..8]))
+    }
+
+    /// Whether somebody took the guest out of its pool or out of high availability, as far as a look at everything shows.
+    /// What is not shown although it was put right is left at that for a while: not everybody may see it.
+    pub(super) fn is_moved(&self, view: &View, identity: &Identity) -> bool {
+        let Some(row) = view.guests.get(&identity.vmid) else {
+            return false;
+        };
+        let (given, options) = (&self.record.given, &self.intent.options);
+        let pool = given.pool.is_some() && given.pool == options.pool && given.pool != row.pool;
+        let ha = given.ha && options.ha.is_some() && row.ha.is_none();
+        let at = self.memory(|memory| memory.beside.max(memory.made));
+        (pool || ha) && at.is_none_or(|at| view.asked > at + REPEAT)
     }
 
     /// Brings pool, high availability and firewall to what is wanted.
@@ -60,7 +79,7 @@ impl Pass<'_> {
             None => {}
         }
         match self.intent.options.ha.clone() {
-            Some(ha) => self.high_availability(identity, &ha).await?,
+            Some(ha) => self.high_availability(view, identity, &ha).await?,
             None if given.ha => self.leave_high_availability(identity).await?,
             None => {}
         }
@@ -68,9 +87,12 @@ impl Pass<'_> {
         self.record.given = Given {
             pool: options.pool.clone(),
             ha: options.ha.is_some(),
+            rule: options.ha.as_ref().is_some_and(|ha| !ha.nodes.is_empty()),
             firewall: options.firewall.is_some(),
         };
         self.record.beside = self.beside_digest();
+        let now = Instant::now();
+        self.memory(|memory| memory.beside = Some(now));
         Ok(())
     }
 
@@ -99,6 +121,18 @@ impl Pass<'_> {
 
     /// Takes the guest back from high availability; it stays as it is.
     async fn leave_high_availability(&mut self, identity: &Identity) -> Flow<()> {
+        self.remove_rule(identity).await?;
+        let sid = HaSid::of(self.kind(), identity.vmid);
+        match self.cluster.client.ha().remove(&sid).await {
+            Err(error) if !error.is_not_found() => {
+                Err(self.trouble("taking the guest back from high availability", &error))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Removes the rule that says on which nodes the guest is preferred.
+    async fn remove_rule(&mut self, identity: &Identity) -> Flow<()> {
         let client = self.cluster.client.ha();
         let rule = rule_name(identity);
         let rules = match client.rules().await {
@@ -109,15 +143,12 @@ impl Pass<'_> {
             // PVE 8 has none.
             Err(_) => Vec::new(),
         };
-        let removed = async {
-            if rules.iter().any(|known| known.name == rule) {
-                client.delete_rule(&rule).await?;
-            }
-            client.remove(&HaSid::of(self.kind(), identity.vmid)).await
-        };
-        match removed.await {
+        if !rules.iter().any(|known| known.name == rule) {
+            return Ok(());
+        }
+        match client.delete_rule(&rule).await {
             Err(error) if !error.is_not_found() => {
-                Err(self.trouble("taking the guest back from high availability", &error))
+                Err(self.trouble("removing the guest's node rule", &error))
             }
             _ => Ok(()),
         }
@@ -128,8 +159,10 @@ impl Pass<'_> {
             .guests
             .get(&identity.vmid)
             .and_then(|row| row.pool.as_deref());
-        // The call that made the guest has put it there already.
-        if seen == Some(pool) || self.memory(|memory| memory.made.is_some()) && seen.is_none() {
+        // The call that made the guest has put it there already, and the list will show it.
+        let new = self.record.beside.is_none()
+            && self.memory(|memory| memory.made.is_some_and(|made| view.asked < made + LAG));
+        if seen == Some(pool) || new && seen.is_none() {
             return Ok(());
         }
         let id = PoolId::new(pool)
@@ -145,7 +178,7 @@ impl Pass<'_> {
         }
     }
 
-    async fn high_availability(&mut self, identity: &Identity, ha: &Ha) -> Flow<()> {
+    async fn high_availability(&mut self, view: &View, identity: &Identity, ha: &Ha) -> Flow<()> {
         let major = self
             .cluster
             .state()
@@ -160,9 +193,13 @@ impl Pass<'_> {
             return Err(failed(Failure::Unsupported, text));
         }
         let sid = HaSid::of(self.kind(), identity.vmid);
+        let row = view.guests.get(&identity.vmid);
+        let runs = row.is_some_and(|row| row.power == PowerFact::Running);
         let state = match (ha.state, self.intent.power) {
             (HaState::Ignored, _) => "ignored",
             (HaState::Managed, Power::On | Power::Paused) => "started",
+            // Whoever leaves its power to others keeps it as it is.
+            (HaState::Managed, Power::Unmanaged { .. }) if runs => "started",
             (HaState::Managed, _) => "stopped",
         };
         let mut resource = HaResource::started(sid.clone());
@@ -172,13 +209,21 @@ impl Pass<'_> {
         resource.max_relocate = ha.max_relocate;
         let client = self.cluster.client.ha();
         let sent = match client.add(&resource).await {
-            Err(pve::Error::AlreadyExists { .. }) => client.update(&resource).await,
+            Err(pve::Error::AlreadyExists { .. }) => {
+                if matches!(self.intent.power, Power::Unmanaged { .. }) {
+                    resource.state = None;
+                }
+                client.replace(&resource).await
+            }
             other => other,
         };
         if let Err(error) = sent {
             return Err(self.trouble("giving the guest to high availability", &error));
         }
         if ha.nodes.is_empty() {
+            if self.record.given.rule {
+                self.remove_rule(identity).await?;
+            }
             return Ok(());
         }
         let rule = HaRule {
@@ -221,6 +266,12 @@ impl Pass<'_> {
         options = options
             .maybe("policy_in", want.policy_in.as_ref())
             .maybe("policy_out", want.policy_out.as_ref());
+        if self.record.given.firewall {
+            let said: BTreeSet<&str> = options.iter().map(|(key, _)| key).collect();
+            let all = ["macfilter", "ipfilter", "policy_in", "policy_out"];
+            let unsaid: Vec<&str> = all.into_iter().filter(|key| !said.contains(key)).collect();
+            options = options.list("delete", unsaid);
+        }
         let rules = rules(want);
         let there = match firewall.rules().await {
             Ok(there) => there,
@@ -234,14 +285,15 @@ impl Pass<'_> {
         };
         let same = there.len() == rules.len()
             && there.iter().zip(&rules).all(|(a, b)| plain(a) == plain(b));
+        let after = u32::try_from(rules.len()).unwrap_or(u32::MAX);
         let written = async {
             if !same {
-                for _ in &there {
-                    firewall.delete_rule(0, None).await?;
-                }
-                // A new rule always becomes the first.
+                // A new rule always becomes the first. The old ones go when all are there: at no time there is none.
                 for rule in rules.iter().rev() {
                     firewall.add_rule(rule).await?;
+                }
+                for _ in &there {
+                    firewall.delete_rule(after, None).await?;
                 }
             }
             firewall.set_options(options).await

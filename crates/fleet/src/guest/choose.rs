@@ -1,6 +1,9 @@
 //! Choosing who a guest will be, before anything is done.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use pve::{GuestConfig, GuestKind, api::guest::ConfigView};
 use sha2::{Digest, Sha256};
@@ -11,11 +14,12 @@ use super::{
     Flow, Pass,
     adopt::uuid_of,
     failed,
-    source::{Original, default_cpus, default_memory, root_disk},
+    source::{Original, default_cpus, default_memory, root_disk, storage_of},
 };
 use crate::{
     Failure, NodeName, Outcome, Size, Vmid, Waiting,
     cluster::State,
+    desired::ROOT_NAME,
     intent::{Bus, DiskRole, DiskSlot, Mac, Source},
     mark,
     place::{self, Ask, Choice, Hold},
@@ -23,9 +27,6 @@ use crate::{
     record::{Identity, NicIdentity, Stage},
     view::{GuestRow, View},
 };
-
-/// The name an undeclared root disk goes by.
-const ROOT: &str = "root";
 
 impl Pass<'_> {
     /// Chooses an identity, or finds the one that was chosen before and not stored.
@@ -42,7 +43,8 @@ impl Pass<'_> {
             learned.map_err(|error| self.trouble("reading the sockets of nodes", &error))?;
         }
         self.learn_devices().await?;
-        let ask = self.ask(view, &originals);
+        let mut ask = self.ask(view, &originals);
+        ask.file = self.file(view).await?;
         let (choice, vmid) = self.reserve(view, ask)?;
         let identity = self.draft(view, vmid, &choice, &originals);
         let identity = identity.inspect_err(|_| {
@@ -135,6 +137,7 @@ impl Pass<'_> {
         let mut ask = Ask {
             cpus,
             memory,
+            content: self.content(),
             sources: originals
                 .iter()
                 .map(|original| original.site.clone())
@@ -142,13 +145,37 @@ impl Pass<'_> {
             bridges: self.intent.nics.iter().map(|n| n.bridge.clone()).collect(),
             ..Ask::default()
         };
-        for disk in &self.intent.disks {
-            if let Some(storage) = &disk.storage {
-                let thick = disk.thin == Some(false);
-                ask.disk(view, storage, disk.size.unwrap_or_default(), thick);
+        let brought = is_copy(&self.intent.source);
+        let disks = self.intent.disks.iter();
+        let disks = disks
+            // A root disk that is copied stays where its source has it, unless it is said where it goes.
+            .filter(|disk| disk.storage.is_some() || disk.role == DiskRole::Data || !brought)
+            .map(|disk| {
+                let size = disk.size.unwrap_or_default();
+                (&disk.storage, size, disk.thin == Some(false))
+            });
+        let container = self.intent.container.iter();
+        let mounts = container.flat_map(|container| &container.mounts);
+        let mounts = mounts.map(|mount| (&mount.storage, mount.size, false));
+        let root = self.root_storage();
+        for (storage, size, thick) in disks.chain(mounts) {
+            match storage.as_ref().or(root.as_ref()) {
+                Some(storage) => ask.disk(view, storage, size, thick),
+                None => ask.anywhere.push((size, thick)),
             }
         }
+        if let Some(storage) = self.intent.source.file().and_then(storage_of) {
+            ask.space.entry(storage).or_default();
+        }
         ask
+    }
+
+    /// What PVE calls a storage's part in holding this guest's disks.
+    pub(super) fn content(&self) -> &'static str {
+        match self.kind() {
+            GuestKind::Qemu => "images",
+            GuestKind::Lxc => "rootdir",
+        }
     }
 
     /// Chooses a node and a VMID and holds both, in one breath: of two guests that ask together, the second sees what the
@@ -169,7 +196,9 @@ impl Pass<'_> {
                 let vmid = self.free_vmid(&mut state, view);
                 if let Some(vmid) = vmid {
                     state.track(owner, vmid);
-                    state.holds.insert(vmid, self.share(&choice.node, ask));
+                    state
+                        .holds
+                        .insert(vmid, self.share(view, &choice.node, &ask));
                     let memory = state.guests.entry(owner.clone()).or_default();
                     memory.fresh = true;
                     memory.devices = self.intent.hardware.whole_pci();
@@ -192,7 +221,8 @@ impl Pass<'_> {
         Ok((choice, vmid))
     }
 
-    fn share(&self, node: &NodeName, ask: Ask) -> Hold {
+    fn share(&self, view: &View, node: &NodeName, ask: &Ask) -> Hold {
+        let ask = ask.on(view, node).unwrap_or_else(|_| ask.clone());
         Hold {
             node: Some(node.clone()),
             cpus: ask.cpus,
@@ -212,7 +242,7 @@ impl Pass<'_> {
         let mut ask = self.ask(view, &[]);
         ask.memory = ask.memory.max(row.map_or(Size::ZERO, |row| row.memory));
         ask.cpus = ask.cpus.max(row.map_or(0, GuestRow::processors));
-        let share = self.share(&identity.node, ask);
+        let share = self.share(view, &identity.node, &ask);
         let mut state = self.cluster.state();
         if !share.is_over(row, Instant::now()) {
             state.holds.entry(identity.vmid).or_insert(share);
@@ -280,26 +310,34 @@ impl Pass<'_> {
             let mac = nic.mac.unwrap_or_else(|| derive_mac(&seed, &nic.name));
             nics.insert(nic.name.clone(), NicIdentity { index, mac });
         }
-        let disks = self.slots(source)?;
-        let mounts = self.new_mounts(&BTreeMap::new(), source);
-        Ok(Identity {
+        let mut identity = Identity {
             cluster: self.intent.cluster.clone(),
             node: node.clone(),
             vmid,
             uuid,
             nics,
-            disks,
-            mounts,
+            disks: BTreeMap::new(),
+            mounts: BTreeMap::new(),
+            brought: BTreeSet::new(),
             adopted: false,
-        })
+        };
+        match source {
+            Some(config) => {
+                self.slots(&mut identity, config)?;
+                self.new_mounts(&mut identity, Some(config));
+            }
+            // What a backup has where is known when it has been restored.
+            None if matches!(self.intent.source, Source::Backup { .. }) => {}
+            None => {
+                self.new_slots(&mut identity, None)?;
+                self.new_mounts(&mut identity, None);
+            }
+        }
+        Ok(identity)
     }
 
     /// The numbers of file systems that have none yet. One that is mounted at the same place already is the same one.
-    pub(super) fn new_mounts(
-        &self,
-        known: &BTreeMap<String, u8>,
-        config: Option<&GuestConfig>,
-    ) -> BTreeMap<String, u8> {
+    pub(super) fn new_mounts(&self, identity: &mut Identity, config: Option<&GuestConfig>) {
         let there: BTreeMap<u8, String> = config
             .into_iter()
             .flat_map(|config| config.indexed("mp"))
@@ -308,71 +346,89 @@ impl Pass<'_> {
                 Some((u8::try_from(index).ok()?, path))
             })
             .collect();
-        let mut all = known.clone();
         let container = self.intent.container.as_ref();
         for mount in container.into_iter().flat_map(|it| &it.mounts) {
-            if all.contains_key(&mount.name) {
+            if identity.mounts.contains_key(&mount.name) {
                 continue;
             }
-            let used = |index: u8| all.values().any(|used| *used == index);
+            let used = |index: u8| identity.mounts.values().any(|used| *used == index);
             let same = there.iter().find(|(_, path)| **path == mount.path);
             let same = same.map(|(index, _)| *index).filter(|index| !used(*index));
             let free = || (0..=u8::MAX).find(|n| !used(*n) && !there.contains_key(n));
             if let Some(index) = same.or_else(free) {
-                all.insert(mount.name.clone(), index);
+                identity.mounts.insert(mount.name.clone(), index);
+            }
+            if same.is_some() {
+                identity.brought.insert(mount.name.clone());
             }
         }
-        all
     }
 
-    /// Gives every disk its slot, and keeps those that have one.
-    fn slots(&mut self, source: Option<&GuestConfig>) -> Flow<BTreeMap<String, DiskSlot>> {
-        let mut used: Vec<DiskSlot> = source
-            .into_iter()
-            .flat_map(|config| {
-                config
-                    .iter()
-                    .filter_map(|(key, _)| key.parse().ok())
-                    .collect::<Vec<_>>()
-            })
-            .collect();
-        // These belong to the first-boot image and the installer.
-        used.extend([
-            DiskSlot {
-                bus: Bus::Ide,
-                index: 2,
-            },
-            DiskSlot {
-                bus: Bus::Ide,
-                index: 0,
-            },
-        ]);
-        let mut slots = BTreeMap::new();
+    /// Gives disks the slots they have in a configuration that was there before them: the root disk is the one it boots from,
+    /// the others follow in order. What it has none for gets a free one.
+    pub(super) fn slots(&mut self, identity: &mut Identity, config: &GuestConfig) -> Flow<()> {
         if self.kind() == GuestKind::Lxc {
-            return Ok(slots);
+            return Ok(());
         }
-        let boot = source.and_then(root_disk).map(|root| root.slot);
-        let roots = self
+        let boot = root_disk(config).map(|root| root.slot);
+        let drives = config.iter().filter(|(_, it)| !it.contains("media=cdrom"));
+        let mut data: Vec<DiskSlot> = drives
+            .filter(|(_, drive)| !drive.contains("cloudinit"))
+            .filter_map(|(key, _)| key.parse().ok())
+            .filter(|slot| Some(*slot) != boot)
+            .collect();
+        data.sort();
+        let said: Vec<DiskSlot> = self
             .intent
             .disks
             .iter()
-            .filter(|disk| disk.role == DiskRole::Root);
-        let rest = self
-            .intent
-            .disks
-            .iter()
-            .filter(|disk| disk.role == DiskRole::Data);
-        for disk in roots.chain(rest) {
-            let from_source = boot.filter(|_| disk.role == DiskRole::Root);
-            let free = |used: &[DiskSlot]| {
-                (0..disk.bus.slots())
-                    .map(|index| DiskSlot {
-                        bus: disk.bus,
-                        index,
-                    })
-                    .find(|slot| !used.contains(slot))
+            .filter_map(|disk| disk.slot)
+            .collect();
+        let mut data = data.into_iter().filter(|slot| !said.contains(slot));
+        for disk in &self.intent.disks {
+            let said = disk
+                .slot
+                .filter(|slot| config.get(&slot.to_string()).is_some());
+            let there = match disk.role {
+                DiskRole::Root => boot,
+                DiskRole::Data => said.or_else(|| data.next().filter(|_| disk.slot.is_none())),
             };
-            let Some(slot) = from_source.or(disk.slot).or_else(|| free(&used)) else {
+            if let Some(slot) = there {
+                identity.disks.insert(disk.name.clone(), slot);
+                identity.brought.insert(disk.name.clone());
+            }
+        }
+        let mut roots = self.intent.disks.iter();
+        let declared = roots.any(|disk| disk.role == DiskRole::Root);
+        if let Some(boot) = boot.filter(|_| !declared) {
+            identity.disks.insert(ROOT_NAME.to_owned(), boot);
+        }
+        self.new_slots(identity, Some(config))
+    }
+
+    /// Gives disks that have no slot a free one, root disks first.
+    pub(super) fn new_slots(
+        &mut self,
+        identity: &mut Identity,
+        config: Option<&GuestConfig>,
+    ) -> Flow<()> {
+        let disks = self.intent.disks.iter();
+        let (roots, rest): (Vec<_>, Vec<_>) = disks.partition(|disk| disk.role == DiskRole::Root);
+        for disk in roots.into_iter().chain(rest) {
+            if self.kind() == GuestKind::Lxc || identity.disks.contains_key(&disk.name) {
+                continue;
+            }
+            let used = |slot: &DiskSlot| {
+                identity.disks.values().any(|used| used == slot)
+                    || config.is_some_and(|config| config.get(&slot.to_string()).is_some())
+                    // These belong to the first-boot image and the installer.
+                    || (slot.bus == Bus::Ide && matches!(slot.index, 0 | 2))
+            };
+            let mut all = (0..disk.bus.slots()).map(|index| DiskSlot {
+                bus: disk.bus,
+                index,
+            });
+            let Some(slot) = disk.slot.or_else(|| all.find(|slot| !used(slot))) else {
                 let text = format!(
                     "disks[{}]: the {} bus has no free slot: use another bus",
                     disk.name,
@@ -380,18 +436,9 @@ impl Pass<'_> {
                 );
                 return Err(failed(Failure::Invalid, text));
             };
-            used.push(slot);
-            slots.insert(disk.name.clone(), slot);
+            identity.disks.insert(disk.name.clone(), slot);
         }
-        let declared = self
-            .intent
-            .disks
-            .iter()
-            .any(|disk| disk.role == DiskRole::Root);
-        if let Some(boot) = boot.filter(|_| !declared) {
-            slots.insert(ROOT.to_owned(), boot);
-        }
-        Ok(slots)
+        Ok(())
     }
 }
 

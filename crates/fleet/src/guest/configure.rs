@@ -15,10 +15,15 @@ use crate::{
     cluster::Shape,
     diff::{self, Changes},
     gate::{End, Key},
-    intent::{Bus, DiskSlot},
+    intent::{self, Management, Update},
     record::{Identity, NicIdentity, Stage, StepKind},
     view::View,
 };
+
+/// How often it is looked whether high availability has done what it was asked for.
+const WISH: Duration = Duration::from_secs(10);
+/// After so long it is asked again.
+const SLOWEST_WISH: Duration = Duration::from_mins(1);
 
 impl Pass<'_> {
     /// Writes configuration. On a running guest, learns what stays pending.
@@ -31,6 +36,8 @@ impl Pass<'_> {
         changes: Changes,
     ) -> Flow<Option<Outcome>> {
         let running = matches!(power, PowerFact::Running | PowerFact::Paused);
+        let unstarted = self.record.stage < Stage::Started && !running;
+        self.memory(|memory| memory.unstarted |= unstarted);
         let keys: Vec<String> = changes.set.keys().chain(&changes.delete).cloned().collect();
         let change = ConfigChange {
             set: changes.set.clone().into_iter().collect::<GuestConfig>(),
@@ -85,6 +92,33 @@ impl Pass<'_> {
         Ok(None)
     }
 
+    /// Changes that are left for the next start wait for it, and are nobody's drift.
+    pub(super) fn stage_changes(&mut self, changes: Option<&Changes>) {
+        let held = changes.filter(|_| {
+            self.intent.policy.update == Update::Staged
+                && self.intent.policy.management == Management::Full
+        });
+        let mut keys: Vec<String> = Vec::new();
+        if let Some(held) = held {
+            keys.extend(held.set.keys().chain(&held.delete).cloned());
+            keys.extend(held.moves.keys().chain(held.grow.keys()).cloned());
+        }
+        keys.sort();
+        keys.dedup();
+        let before = self.memory(|memory| {
+            if !keys.is_empty() {
+                memory.drift.clear();
+            }
+            std::mem::replace(&mut memory.staged, keys.clone())
+        });
+        if !keys.is_empty() && keys != before {
+            self.event(
+                "RestartRequired",
+                format!("left for the next start: {}", keys.join(", ")),
+            );
+        }
+    }
+
     /// Comes back when nothing is being done to the guest: a call that makes a volume may have been sent before and its
     /// answer lost, and a second one would leave two.
     async fn no_task_runs(&mut self, identity: &Identity, node: &NodeName) -> Flow<()> {
@@ -118,7 +152,7 @@ impl Pass<'_> {
             }
             memory.shape = Some(Shape::of(&model, kind));
             memory.model = Some(Arc::new(model));
-            memory.drift.clear();
+            memory.drift = changes.lasting();
         });
         self.record.stage = self.record.stage.max(Stage::Configured);
         if changes.moves.is_empty() && changes.grow.is_empty() {
@@ -144,6 +178,7 @@ impl Pass<'_> {
                 }
                 self.record.pending = pending;
                 self.record.unread = false;
+                self.memory(|memory| memory.waits = true);
                 Ok(())
             }
             Err(error) => Err(self.node_trouble(node, "reading what is pending", &error)),
@@ -234,6 +269,11 @@ impl Pass<'_> {
         step: StepKind,
         call: impl Future<Output = pve::Result<Upid>>,
     ) -> Flow<Option<Outcome>> {
+        let asked = self.memory(|memory| memory.wish);
+        if asked.is_some_and(|(what, at)| what == step && at.elapsed() < SLOWEST_WISH) {
+            let message = format!("high availability was asked for {}", doing(step));
+            return Ok(Some(self.wait(Waiting::Guest, message, WISH)));
+        }
         let keys = vec![Key::Node(node.clone())];
         if !self.cluster.enter(&self.intent.owner, keys) {
             let message = format!("in line for {}", doing(step));
@@ -259,6 +299,15 @@ impl Pass<'_> {
             }
             Err(error) => {
                 self.cluster.exit(&self.intent.owner, End::Other);
+                if step == StepKind::Start && error.is_unknown() {
+                    self.memory(|memory| memory.unstarted = false);
+                }
+                if step == StepKind::Start
+                    && matches!(error, pve::Error::Running { .. })
+                    && self.started_by_another()
+                {
+                    return Ok(Some(Outcome::Persist));
+                }
                 // Somebody else was faster: look again rather than complain.
                 if matches!(
                     error,
@@ -302,11 +351,11 @@ impl Pass<'_> {
     /// Gives disks and interfaces that are new in the intent their places, to be stored first.
     pub(super) async fn extend_identity(&mut self, identity: &Identity) -> Flow<Identity> {
         let container = self.kind() == GuestKind::Lxc;
-        let new_nics = self
-            .intent
-            .nics
-            .iter()
-            .any(|nic| !identity.nics.contains_key(&nic.name));
+        let new_nics = self.intent.nics.iter().any(|nic| {
+            let known = identity.nics.get(&nic.name);
+            // An address that is said later on is the interface's from then on.
+            known.is_none_or(|known| nic.mac.is_some_and(|mac| mac != known.mac))
+        });
         let new_disks = !container
             && self
                 .intent
@@ -322,9 +371,11 @@ impl Pass<'_> {
         }
         let (model, _) = self.ours(identity).await?;
         let mut identity = identity.clone();
-        identity.mounts = self.new_mounts(&identity.mounts, Some(&model));
+        let known = identity.clone();
+        self.new_mounts(&mut identity, Some(&model));
         for nic in &self.intent.nics {
-            if identity.nics.contains_key(&nic.name) {
+            if let Some(known) = identity.nics.get_mut(&nic.name) {
+                known.mac = nic.mac.unwrap_or(known.mac);
                 continue;
             }
             let used = |index: u8| {
@@ -345,30 +396,22 @@ impl Pass<'_> {
                 .nics
                 .insert(nic.name.clone(), NicIdentity { index, mac });
         }
-        for disk in &self.intent.disks {
-            if container || identity.disks.contains_key(&disk.name) {
-                continue;
+        // What was restored has its disks where they were when it was backed up.
+        let restored = matches!(self.intent.source, intent::Source::Backup { .. });
+        if restored && identity.disks.is_empty() && self.record.stage < Stage::Configured {
+            self.slots(&mut identity, &model)?;
+        } else {
+            self.new_slots(&mut identity, Some(&model))?;
+        }
+        for (name, slot) in &identity.disks {
+            if !known.disks.contains_key(name) {
+                self.rejoin(name, slot.to_string());
             }
-            let used = |slot: &DiskSlot| {
-                identity.disks.values().any(|used| used == slot)
-                    || model.get(&slot.to_string()).is_some()
-                    || (slot.bus == Bus::Ide && matches!(slot.index, 0 | 2))
-            };
-            let free = (0..disk.bus.slots())
-                .map(|index| DiskSlot {
-                    bus: disk.bus,
-                    index,
-                })
-                .find(|s| !used(s));
-            let Some(slot) = disk.slot.or(free) else {
-                let text = format!(
-                    "disks[{}]: the {} bus is full",
-                    disk.name,
-                    disk.bus.as_str()
-                );
-                return Err(failed(crate::Failure::Invalid, text));
-            };
-            identity.disks.insert(disk.name.clone(), slot);
+        }
+        for (name, index) in &identity.mounts {
+            if !known.mounts.contains_key(name) {
+                self.rejoin(name, format!("mp{index}"));
+            }
         }
         self.record.identity = Some(identity);
         Err(Outcome::Persist)

@@ -16,12 +16,11 @@ use super::{
 };
 use crate::{
     Failure, NodeName, Outcome, PowerFact, Size, Waiting,
-    desired::{Desired, Want},
+    desired::{Desired, SEED_SLOT, Want},
     diff::{self, Changes},
     intent::{Loss, Management, Power, Readiness},
     plan::{self, After, Known, Step, Wanted},
-    prop::Prop,
-    record::{Given, Identity, SeedState, Stage, StepKind},
+    record::{Early, Given, Identity, SeedState, Stage, StepKind},
     view::View,
 };
 
@@ -29,7 +28,7 @@ use crate::{
 const TRUSTED: Duration = Duration::from_mins(10);
 /// How long a task of PVE waits for another one of the same guest.
 const LOCK_WAIT: Duration = Duration::from_secs(10);
-/// After so long a guest without an agent has surely read its first-boot image.
+/// After so long a guest has surely read its first-boot image, whether or not its agent answers.
 const SURELY_READ: u64 = 300;
 
 impl Pass<'_> {
@@ -41,6 +40,11 @@ impl Pass<'_> {
                     return Ok(self.choose_again(&why));
                 }
                 return self.make(view, &identity).await;
+            }
+            let absent = self.memory(|memory| memory.absent);
+            if absent && !view.guests.contains_key(&identity.vmid) {
+                // Before it is sent again it is looked for again, but not while there is nothing to make it from.
+                self.originals(view).await?;
             }
             match self.look(&identity).await? {
                 Sight::Ours(config, node) => {
@@ -56,9 +60,6 @@ impl Pass<'_> {
                     self.memory(|memory| {
                         memory.made = Some(now);
                         memory.node = Some((node, now));
-                        if memory.power.is_none() {
-                            memory.power = None;
-                        }
                     });
                     self.event("Found", "the guest that was begun is there");
                 }
@@ -68,12 +69,21 @@ impl Pass<'_> {
                 }
                 Sight::Foreign(why) => return Ok(self.choose_again(&why)),
                 Sight::Absent => {
-                    self.memory(|memory| memory.fresh = true);
+                    self.memory(|memory| memory.absent = true);
                     return self.make(view, &identity).await;
                 }
             }
         }
         let (node, power) = self.presence(view, &identity).await?;
+        if self.is_early(view, &identity, power).await? {
+            let step = match power {
+                PowerFact::Paused => Step::Stop,
+                _ => Step::Shutdown(self.intent.policy.shutdown_timeout),
+            };
+            if let Some(outcome) = self.step(view, &identity, &node, power, step).await? {
+                return Ok(outcome);
+            }
+        }
         self.record.booted |= power == PowerFact::Running;
         if self.record.booted
             && let Some(seed) = &mut self.record.seed
@@ -93,13 +103,60 @@ impl Pass<'_> {
         self.keep_as_declared(view, &identity, &node, power).await
     }
 
+    /// Whether somebody else started the guest before it was as declared. It has booted as something else, without its
+    /// first-boot data and perhaps with its source's addresses, and is not left so.
+    async fn is_early(&mut self, view: &View, identity: &Identity, power: PowerFact) -> Flow<bool> {
+        let running = matches!(power, PowerFact::Running | PowerFact::Paused);
+        let ours_to_power = self.intent.policy.management == Management::Full
+            && self.intent.power != Power::Unmanaged { started: false }
+            && !identity.adopted;
+        if !ours_to_power || self.record.stage >= Stage::Started {
+            return Ok(false);
+        }
+        if !running {
+            self.record.early = self.record.early.and(Some(Early::Stopped));
+            return Ok(false);
+        }
+        if self.record.stage < Stage::Configured && self.record.early != Some(Early::Runs) {
+            let want = self.desired(view, identity)?;
+            let (config, _) = self.ours(identity).await?;
+            let mut changes = diff::diff(&want, &self.intent.owner, &config);
+            // What is in the first-boot drive changes after our own start, too, which a crash may have made us forget.
+            changes.set.remove(SEED_SLOT);
+            if changes.configures() {
+                self.started_early();
+            }
+        }
+        Ok(self.record.early == Some(Early::Runs))
+    }
+
+    /// The guest runs although its first start was ours to send. Returns whether that was before it was configured.
+    pub(super) fn started_by_another(&mut self) -> bool {
+        let now = Instant::now();
+        let early = self.record.stage < Stage::Started && self.memory(|memory| memory.unstarted);
+        if early {
+            self.memory(|memory| memory.power = Some((PowerFact::Running, now)));
+            self.started_early();
+        }
+        early
+    }
+
+    fn started_early(&mut self) {
+        self.record.early = Some(Early::Runs);
+        self.warn(
+            "StartedTooEarly",
+            "somebody started the guest before it was configured: it is shut down, and started as declared",
+        );
+    }
+
     /// Where the guest is and whether it runs; or what its absence means.
     async fn presence(&mut self, view: &View, identity: &Identity) -> Flow<(NodeName, PowerFact)> {
         let memory = self.memory(|memory| memory.clone());
         let recent = memory.made.is_some_and(|made| view.asked < made + LAG);
+        let mut node = self.node_of(identity);
         if !recent && !view.guests.contains_key(&identity.vmid) {
             match self.look(identity).await? {
-                Sight::Ours(_, node) => return Ok((node, self.power(identity.vmid, &memory))),
+                Sight::Ours(_, on) => node = on,
                 Sight::Absent => return Err(self.lost(identity, "was removed behind our back")),
                 Sight::Unfinished(lock) => return Err(self.replaced(identity, &lock).await),
                 Sight::Foreign(why) => {
@@ -110,7 +167,6 @@ impl Pass<'_> {
                 }
             }
         }
-        let node = self.node_of(identity);
         if view.nodes.contains_key(&node) && !view.node_online(&node) {
             self.cluster
                 .state()
@@ -120,8 +176,8 @@ impl Pass<'_> {
             return Err(self.wait(Waiting::NodeDown, message, Duration::from_secs(30)));
         }
         let mut power = self.power(identity.vmid, &memory);
-        if power == PowerFact::Unknown && view.guests.contains_key(&identity.vmid) {
-            // PVE has not looked at it yet; ask at the source rather than guess.
+        if power == PowerFact::Unknown {
+            // PVE has not looked at it yet, or we have not looked at PVE; ask at the source rather than guess.
             power = match self.handle(&node, identity.vmid).status().await {
                 Ok(status) if status.is_running() => PowerFact::Running,
                 Ok(_) => PowerFact::Stopped,
@@ -156,11 +212,15 @@ impl Pass<'_> {
             self.record.attempts += 1;
             self.record.applied = None;
             self.record.declared.clear();
+            self.record.tags.clear();
             self.record.beside = None;
             self.record.given = Given::default();
             self.record.brought.clear();
+            self.record.kept.clear();
+            self.record.parted.clear();
             self.record.pending.clear();
             self.record.booted = false;
+            self.record.early = None;
             return Outcome::Persist;
         }
         if self.abandon_seed(&identity.node) {
@@ -182,26 +242,25 @@ impl Pass<'_> {
         how.with_local_disks = true;
         how.targetstorage = self.root_storage().map(|storage| storage.to_string());
         let handle = self.cluster.client.node(node);
-        let sent = match self.kind() {
-            GuestKind::Qemu => handle.qemu(identity.vmid).migrate(&how).await,
+        let moved = match self.kind() {
+            GuestKind::Qemu => {
+                let qemu = handle.qemu(identity.vmid);
+                let call = qemu.migrate(&how);
+                self.power_step(node, StepKind::Migrate, call).await?
+            }
             GuestKind::Lxc => {
                 let mut how = MigrateLxc::restart(identity.node.clone());
                 how.restart = false;
                 how.target_storage = self.root_storage().map(|storage| storage.to_string());
-                handle.lxc(identity.vmid).migrate(&how).await
+                let lxc = handle.lxc(identity.vmid);
+                let call = lxc.migrate(&how);
+                self.power_step(node, StepKind::Migrate, call).await?
             }
         };
-        match sent {
-            Ok(upid) => {
-                self.event("Moving", message.clone());
-                let task = self
-                    .cluster
-                    .started(&self.intent.owner, StepKind::Migrate, &upid);
-                self.record.in_flight.push(task);
-                Err(working(StepKind::Migrate, message))
-            }
-            Err(error) => Err(self.node_trouble(node, &message, &error)),
+        if !self.record.in_flight.is_empty() {
+            self.event("Moving", message);
         }
+        moved.map_or(Ok(()), Err)
     }
 
     async fn keep_as_declared(
@@ -219,17 +278,28 @@ impl Pass<'_> {
         let changes = self.changes(view, &identity).await?;
         let running = matches!(power, PowerFact::Running | PowerFact::Paused);
         let settled = self.record.stage >= Stage::Settled;
-        if redeclared && changes.is_none() && running && (settled || self.record.unread) {
-            // It was written by a task, or by a call before a crash: what of it waits for a restart was not read then.
+        let restarted = !self.record.pending.is_empty() && !self.memory(|memory| memory.waits);
+        if running
+            && (restarted || redeclared && changes.is_none() && (settled || self.record.unread))
+        {
+            // It was written by a task, or by a call before a crash: what of it waits for a restart was not read then. Or
+            // somebody has restarted the guest since.
             self.read_pending(&identity, node).await?;
         }
+        let restart =
+            self.intent.restarts > self.record.restarts && self.record.stage >= Stage::Started;
+        let staged = redeclared && settled && running && !restart;
+        self.stage_changes(changes.as_ref().filter(|_| staged));
+        self.learn_agent();
         let memory = self.memory(|memory| memory.clone());
         let row = view.guests.get(&identity.vmid);
         let lock = row
             .filter(|_| memory.made.is_none_or(|made| view.asked > made + LAG))
             .and_then(|row| row.lock.clone());
         let needs_answer = self.needs_answer(&memory);
-        let uptime = row.map_or(0, |row| row.uptime);
+        // What was started or stopped a moment ago is shown some seconds later.
+        let shown = memory.power.is_none_or(|(_, at)| view.asked > at + LAG);
+        let uptime = row.filter(|_| shown).map_or(0, |row| row.uptime);
         let known = Known {
             stage: self.record.stage,
             changes: changes.as_ref(),
@@ -237,12 +307,12 @@ impl Pass<'_> {
             lock: lock.as_deref(),
             seed: self.record.seed.as_ref(),
             answered: memory.guest.answered || !needs_answer,
-            read: memory.guest.answered || (!needs_answer && uptime >= SURELY_READ),
+            read: memory.guest.answered || uptime >= SURELY_READ,
             pending: &self.record.pending,
-            restart: self.intent.restarts > self.record.restarts
-                && self.record.stage >= Stage::Started,
+            restart,
             correct: self.intent.policy.correct_drift || redeclared,
-            beside: self.record.beside != self.beside_digest(),
+            beside: self.record.beside != self.beside_digest()
+                || (self.intent.policy.correct_drift && self.is_moved(view, &identity)),
         };
         let wanted = Wanted {
             power: self.intent.power,
@@ -338,6 +408,7 @@ impl Pass<'_> {
         }
         let first = self.record.stage < Stage::Settled;
         self.record.stage = self.record.stage.max(Stage::Settled);
+        self.record.early = None;
         self.record.restarts = self.record.restarts.max(self.intent.restarts);
         self.memory(|memory| {
             memory.failures = 0;
@@ -380,8 +451,7 @@ impl Pass<'_> {
             return agent.enabled;
         }
         // The source may have brought an agent along.
-        let text = memory.model.as_ref().and_then(|model| model.get("agent"));
-        text.is_some_and(|text| Prop::parse("agent", text).get("enabled") == Some("1"))
+        self.record.agent
     }
 
     /// What must change in the configuration; `None` when what was written last is still wanted.
@@ -407,23 +477,44 @@ impl Pass<'_> {
             let (model, _) = self.ours(identity).await?;
             changes = diff::diff(&want, &self.intent.owner, &model);
         }
+        let copied = super::choose::is_copy(&self.intent.source);
+        if let Some(Want::Exists(password)) = want.keys.get("cipassword")
+            && copied
+            && self.record.stage < Stage::Configured
+        {
+            // The source's looks like any other.
+            let set = &mut changes.set;
+            set.insert("cipassword".to_owned(), password.clone());
+        }
+        self.be_gentle(&mut changes, &model);
         self.keep_what_was_brought(&mut changes);
-        if let Some((slot, has, wanted)) = changes.shrink.first() {
-            let text = format!(
-                "disk {slot} has {has} and cannot be made smaller: declare at least that instead of {wanted}"
-            );
-            return Err(failed(Failure::Invalid, text));
+        self.refuse_to_shrink(&mut changes)?;
+        if let Some(why) = changes.nowhere.first() {
+            return Err(self.wait(Waiting::Space, why.clone(), Duration::from_secs(30)));
+        }
+        let parts = changes.delete.iter();
+        let parts = parts
+            .into_iter()
+            .any(|key| self.record.kept.contains_key(key));
+        if self.name_volumes(&model) && parts {
+            // Once it is taken out, nothing else tells whose it was.
+            return Err(Outcome::Persist);
         }
         let settled = self.record.stage >= Stage::Settled;
         let drift = if settled {
             changes.drift.clone()
         } else {
-            Vec::new()
+            changes.lasting()
         };
-        self.memory(|memory| {
+        let before = self.memory(|memory| {
             memory.doubt = false;
-            memory.drift = drift;
+            std::mem::replace(&mut memory.drift, drift)
         });
+        for (drift, why) in &changes.beyond {
+            if !before.contains(drift) {
+                self.warn("Drifted", why.clone());
+            }
+        }
         if changes.is_empty() {
             self.record.stage = self.record.stage.max(Stage::Configured);
             self.applied(view, identity)?;
@@ -450,6 +541,25 @@ impl Pass<'_> {
                 changes.shrink.push((slot, has, wanted));
             }
         }
+    }
+
+    /// A disk that somebody made larger is reported; only who declares less than before asks for what cannot be.
+    fn refuse_to_shrink(&mut self, changes: &mut Changes) -> Flow<()> {
+        for (slot, has, wanted) in std::mem::take(&mut changes.shrink) {
+            let before = self.record.kept.get(&slot).and_then(|kept| kept.size);
+            let grown = match before {
+                Some(before) => wanted.as_bytes() >= before,
+                None => self.record.stage >= Stage::Configured,
+            };
+            let text = format!(
+                "disk {slot} has {has} and cannot be made smaller: declare at least that instead of {wanted}"
+            );
+            if !grown {
+                return Err(failed(Failure::Invalid, text));
+            }
+            changes.larger(&slot, has, wanted, text);
+        }
+        Ok(())
     }
 
     /// Reads the guest; anything but our own ends the pass.

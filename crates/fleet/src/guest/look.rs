@@ -2,11 +2,13 @@
 
 use std::{sync::Arc, time::Duration};
 
-use pve::{GuestConfig, api::guest::ConfigView};
+use pve::{GuestConfig, GuestKind, api::guest::ConfigView};
 use tokio::time::Instant;
 
-use super::{Flow, Pass};
-use crate::{NodeName, Owner, Waiting, cluster::Shape, mark, prop::Prop, record::Identity};
+use super::{Flow, Pass, adopt::uuid_of};
+use crate::{
+    NodeName, Owner, Waiting, cluster::Shape, intent::Mac, mark, prop::Prop, record::Identity,
+};
 
 /// Who is found under a VMID.
 pub(super) enum Sight {
@@ -33,7 +35,7 @@ impl Pass<'_> {
                 .config(ConfigView::Next)
                 .await
             {
-                Ok(config) => return Ok(self.recognise(identity, config, node)),
+                Ok(config) => return self.recognise(identity, config, node),
                 Err(error) if error.is_guest_not_found() => {}
                 Err(error) => return Err(self.node_trouble(&node, "reading the guest", &error)),
             }
@@ -59,46 +61,79 @@ impl Pass<'_> {
         }
     }
 
-    fn recognise(&mut self, identity: &Identity, config: GuestConfig, node: NodeName) -> Sight {
+    fn recognise(
+        &mut self,
+        identity: &Identity,
+        config: GuestConfig,
+        node: NodeName,
+    ) -> Flow<Sight> {
         let description = config.description().unwrap_or_default();
+        let marked = mark::is_marked(description);
         let owner = mark::owner_of(description);
-        let uuid = config
-            .get("smbios1")
-            .and_then(|text| Prop::parse("smbios1", text).get("uuid").map(str::to_owned));
-        let same_uuid =
-            uuid.is_some_and(|uuid| uuid.eq_ignore_ascii_case(&identity.uuid.to_string()));
-        let ours = match owner {
+        let resembles = self.resembles(identity, &config);
+        let ours = match &owner {
             Some(owner) => {
-                owner == self.intent.owner
-                    || (identity.adopted && same_uuid && self.is_former_self(&owner))
+                *owner == self.intent.owner
+                    || (identity.adopted && resembles == Some(true) && self.is_former_self(owner))
             }
-            // A guest taken over carries no mark until one was written; its UUID tells.
-            None => {
-                identity.adopted
-                    && (same_uuid || identity.uuid.is_nil())
-                    && !mark::is_marked(description)
-            }
+            None if marked => false,
+            // Somebody may have rewritten the notes; and a guest taken over carries no mark until one was written.
+            None => resembles == Some(true) || (identity.adopted && identity.uuid.is_nil()),
         };
         if !ours
-            && !mark::is_marked(description)
+            && !marked
             && let Some(lock) = config.lock().filter(|lock| is_making(lock))
         {
-            return Sight::Unfinished(lock.to_owned());
+            return Ok(Sight::Unfinished(lock.to_owned()));
+        }
+        if !ours && !marked && resembles.is_none() {
+            let message = format!(
+                "container {0} has the name of ours, but nothing tells whether it is: write {1:?} into its notes \
+                 if it is, else give it another name",
+                identity.vmid,
+                mark::describe("", &self.intent.owner)
+            );
+            return Err(self.wait(Waiting::Error, message, Duration::from_mins(1)));
         }
         if !ours {
-            let whose = mark::owner_of(description)
-                .map_or_else(|| "nobody we know".to_owned(), |owner| format!("'{owner}'"));
-            return Sight::Foreign(format!("guest {} belongs to {whose}", identity.vmid));
+            let whose =
+                owner.map_or_else(|| "nobody we know".to_owned(), |owner| format!("'{owner}'"));
+            return Ok(Sight::Foreign(format!(
+                "guest {} belongs to {whose}",
+                identity.vmid
+            )));
         }
+        // The mark is written again where it was lost.
+        let lost = !marked && !identity.adopted;
         let shape = Shape::of(&config, self.kind());
         let config = Arc::new(config);
         let now = Instant::now();
         self.memory(|memory| {
             memory.verified = Some(now);
+            memory.unheard = None;
+            memory.doubt |= lost;
             memory.shape = Some(shape);
             memory.model = Some(config.clone());
         });
-        Sight::Ours(config, node)
+        Ok(Sight::Ours(config, node))
+    }
+
+    /// Whether a guest is the one that was made here, by what nobody else has: its UUID, or the name and an address of a
+    /// container. `None` if it cannot be told.
+    fn resembles(&self, identity: &Identity, config: &GuestConfig) -> Option<bool> {
+        if self.kind() == GuestKind::Qemu {
+            return Some(!identity.uuid.is_nil() && uuid_of(config) == Some(identity.uuid));
+        }
+        if identity.adopted || config.get("hostname") != Some(self.intent.name.as_str()) {
+            return Some(false);
+        }
+        let nets = config.indexed("net");
+        let mut macs = nets.iter().filter_map(|(_, text)| {
+            let mac = Prop::parse("net0", text).get("hwaddr")?.parse::<Mac>();
+            mac.ok()
+        });
+        let known = |mac: Mac| identity.nics.values().any(|nic| nic.mac == mac);
+        macs.any(known).then_some(true)
     }
 
     /// Whether a mark is the owner's own, from before its object was moved to another API server.

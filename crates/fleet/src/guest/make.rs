@@ -7,6 +7,7 @@
 use std::sync::Arc;
 
 use pve::{CloneGuest as CloneParams, CreateLxc, CreateQemu, GuestConfig, GuestKind, PoolId};
+use tokio::time::Instant;
 
 use super::{
     Flow, Pass, failed,
@@ -14,15 +15,15 @@ use super::{
     working,
 };
 use crate::{
-    Failure, Outcome, StorageId, Waiting,
-    desired::{self, Context, Desired},
-    diff,
+    Failure, Outcome, StorageId, Waiting, desired,
+    diff::{self, Changes},
     gate::{End, Key},
     intent::{DiskRole, Source},
     mark,
     place::Reach,
     prop::Prop,
-    record::{Identity, SeedState, Stage, StepKind},
+    record::{Identity, Stage, StepKind},
+    trouble::Trouble,
     view::View,
 };
 
@@ -85,11 +86,25 @@ impl Pass<'_> {
         }
         self.record.stage = Stage::Making;
         self.record.attempts += 1;
-        let fresh = self.memory(|memory| std::mem::replace(&mut memory.fresh, false));
-        let (step, message, sent) = match &original {
-            Some(original) => self.copy(view, identity, original).await?,
-            None => self.create(view, identity).await?,
+        let now = Instant::now();
+        let (fresh, unheard) = self.memory(|memory| {
+            memory.making_on = Some(identity.node.clone());
+            memory.absent = false;
+            let unheard = memory.unheard.replace(now);
+            (std::mem::replace(&mut memory.fresh, false), unheard)
+        });
+        let called = match &original {
+            Some(original) => self.copy(view, identity, original).await,
+            None => self.create(view, identity).await,
         };
+        let lost = called.as_ref().is_ok_and(|(_, _, sent)| {
+            sent.as_ref()
+                .is_err_and(|error| crate::trouble::judge(error) == Trouble::Verify)
+        });
+        // What was heard is about this call, and not about one before it.
+        let unheard = if lost { Some(Instant::now()) } else { unheard };
+        self.memory(|memory| memory.unheard = unheard);
+        let (step, message, sent) = called?;
         match sent {
             Ok(upid) => {
                 self.event("Creating", message.clone());
@@ -97,7 +112,7 @@ impl Pass<'_> {
                 self.record.in_flight.push(task);
                 Ok(working(step, message))
             }
-            // Nothing had been sent under this VMID before, so what is there is not ours.
+            // Nothing had been sent under this VMID before, so what is there is not ours. Otherwise it may be: it is looked at.
             Err(error) if error.is_vmid_taken() && fresh => {
                 Err(self.choose_again(&error.to_string()))
             }
@@ -279,6 +294,16 @@ impl Pass<'_> {
         ] {
             base.remove(key);
         }
+        let for_root = base.iter().any(|(key, it)| desired::is_root_only(key, it));
+        if for_root && !self.cluster.options.root {
+            // PVE copies what it does not let us write.
+            return Ok(None);
+        }
+        // A password is shown as stars: it can be copied or replaced, not sent.
+        let starred = base.remove("cipassword").is_some();
+        if starred && !want.keys.contains_key("cipassword") {
+            return Ok(None);
+        }
         let drop: Vec<String> = base
             .iter()
             .filter(|(key, value)| {
@@ -297,6 +322,7 @@ impl Pass<'_> {
             }
         }
         let changes = diff::diff(&want, &self.intent.owner, &base);
+        self.can_be_made(&changes)?;
         let disk = Prop::parse(
             &root_key,
             changes
@@ -335,10 +361,9 @@ impl Pass<'_> {
     ) -> Flow<(StepKind, String, pve::Result<crate::Upid>)> {
         let want = self.desired(view, identity)?;
         let node = self.cluster.client.node(&identity.node);
-        let mut config: GuestConfig = diff::diff(&want, &self.intent.owner, &GuestConfig::new())
-            .set
-            .into_iter()
-            .collect();
+        let changes = diff::diff(&want, &self.intent.owner, &GuestConfig::new());
+        self.can_be_made(&changes)?;
+        let mut config: GuestConfig = changes.set.into_iter().collect();
         let vmid = identity.vmid;
         let on = &identity.node;
         match (&self.intent.source, self.kind()) {
@@ -361,14 +386,24 @@ impl Pass<'_> {
                 let message = format!("creating {vmid} on {on}");
                 Ok((StepKind::Create, message, node.create_qemu(&create).await))
             }
+            (Source::Backup { volume }, GuestKind::Lxc) => {
+                // As above; and what is not said to go elsewhere would go to `local`, wherever it was.
+                let mut own = GuestConfig::new();
+                own.set("hostname", &self.intent.name);
+                own.set("description", config.description().unwrap_or_default());
+                let mut create = CreateLxc::new(vmid, volume.clone(), own);
+                create.restore = true;
+                create.unprivileged = None;
+                create.unique = true;
+                create.storage = self.default_storage(view, on);
+                create.pool = self.pool()?;
+                let message = format!("restoring {volume} on {on} as {vmid}");
+                Ok((StepKind::Restore, message, node.create_lxc(&create).await))
+            }
             (source, GuestKind::Lxc) => {
-                let (template, restore) = match source {
-                    Source::ContainerTemplate { volume } => (volume.clone(), false),
-                    Source::Backup { volume } => (volume.clone(), true),
-                    _ => {
-                        let text = "source: a container is made from a container template, a backup or a container";
-                        return Err(failed(Failure::Invalid, text));
-                    }
+                let Source::ContainerTemplate { volume: template } = source else {
+                    let text = "source: a container is made from a container template, a backup or a container";
+                    return Err(failed(Failure::Invalid, text));
                 };
                 if let Some(container) = &self.intent.container {
                     if let Some(password) = container.password.as_ref().and_then(|p| p.as_text()) {
@@ -379,18 +414,25 @@ impl Pass<'_> {
                     }
                 }
                 let mut create = CreateLxc::new(vmid, template.clone(), config);
-                create.unprivileged = self
-                    .intent
-                    .container
-                    .as_ref()
-                    .is_none_or(|c| c.unprivileged);
-                create.restore = restore;
-                create.unique = restore;
+                let container = self.intent.container.as_ref();
+                create.unprivileged = Some(container.is_none_or(|c| c.unprivileged));
                 create.storage = self.root_storage();
                 create.pool = self.pool()?;
                 let message = format!("creating container {vmid} on {on} from {template}");
                 Ok((StepKind::Create, message, node.create_lxc(&create).await))
             }
+        }
+    }
+
+    /// Waits while there is no storage for something that must be made.
+    fn can_be_made(&mut self, changes: &Changes) -> Flow<()> {
+        match changes.nowhere.first() {
+            None => Ok(()),
+            Some(why) => Err(self.wait(
+                Waiting::Space,
+                why.clone(),
+                std::time::Duration::from_secs(30),
+            )),
         }
     }
 
@@ -401,72 +443,6 @@ impl Pass<'_> {
                 .map(Some)
                 .map_err(|error| failed(Failure::Invalid, format!("pool: {error}"))),
         }
-    }
-
-    /// The configuration the guest shall have.
-    pub(super) fn desired(&mut self, view: &View, identity: &Identity) -> Flow<Desired> {
-        let container = self.kind() == GuestKind::Lxc;
-        let content = if container { "rootdir" } else { "images" };
-        let storages = view.storages_for(content, &identity.node);
-        // Local storage first: a disk that names none is better off near its guest.
-        let default = self
-            .root_storage()
-            .or_else(|| {
-                storages
-                    .iter()
-                    .rev()
-                    .find(|(_, row)| !row.shared)
-                    .map(|(id, _)| (*id).clone())
-            })
-            .or_else(|| storages.first().map(|(id, _)| (*id).clone()));
-        let init_storage = self
-            .intent
-            .init
-            .as_ref()
-            .and_then(|init| init.storage.clone())
-            .or_else(|| default.clone());
-        let seed = self
-            .record
-            .seed
-            .as_ref()
-            .filter(|seed| seed.state < SeedState::Consumed)
-            .map(|seed| seed.volume.clone());
-        let ejected = self
-            .record
-            .seed
-            .as_ref()
-            .filter(|seed| seed.state >= SeedState::Ejected)
-            .map(|seed| seed.volume.clone());
-        let context = Context {
-            seed: seed.as_deref(),
-            ejected: ejected.as_deref(),
-            cloudinit_storage: init_storage.as_ref().map(StorageId::as_str),
-            default_storage: default.as_ref().map(StorageId::as_str),
-            from_scratch: !super::choose::is_copy(&self.intent.source) && !identity.adopted,
-            major: self
-                .cluster
-                .state()
-                .release
-                .map_or(9, |release| release.major),
-        };
-        let rendered = if container {
-            desired::container(self.intent, identity, context)
-        } else {
-            desired::virtual_machine(self.intent, identity, context)
-        };
-        let mut want = rendered.map_err(|invalid| failed(Failure::Invalid, invalid.to_string()))?;
-        // What was taken over keeps what it is left with.
-        if !identity.adopted {
-            want.take_back(&self.record.declared);
-        }
-        Ok(want)
-    }
-
-    /// Takes note that everything declared now has been written.
-    pub(super) fn applied(&mut self, view: &View, identity: &Identity) -> Flow<()> {
-        self.record.declared = self.desired(view, identity)?.options();
-        self.record.applied = Some(self.desired(view, identity)?.digest());
-        Ok(())
     }
 }
 

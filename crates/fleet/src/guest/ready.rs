@@ -13,8 +13,9 @@ use super::{Flow, Pass};
 use crate::{
     NodeName, Outcome, Owner, Waiting,
     facts::NicFacts,
-    habit::Habit,
+    habit::{Habit, Pace},
     intent::{Mac, Source},
+    prop::Prop,
     record::{Identity, Stage},
 };
 
@@ -65,7 +66,7 @@ impl Boots {
         };
         let similar = self.habits.get(&first).map(Habit::begun_anew);
         let habit = self.habits.entry(alike.clone());
-        habit.or_insert_with(|| similar.unwrap_or_else(|| Habit::guess(guess)))
+        habit.or_insert_with(|| similar.unwrap_or_else(|| Habit::guess(guess, Pace::Free)))
     }
 
     /// Nobody waits for this owner's guest.
@@ -174,6 +175,14 @@ impl Pass<'_> {
         Ok(Some(self.not_heard(next - now, booted)))
     }
 
+    /// Whether PVE talks to an agent in the guest is remembered longer than its configuration.
+    pub(super) fn learn_agent(&mut self) {
+        if let Some(model) = self.memory(|memory| memory.model.clone()) {
+            let agent = model.get("agent").map(|text| Prop::parse("agent", text));
+            self.record.agent = agent.is_some_and(|agent| agent.get("enabled") == Some("1"));
+        }
+    }
+
     /// When a guest was started that has been running for longer than it takes to boot, as far as the list shows.
     fn ran_before(&self, identity: &Identity) -> Option<Instant> {
         let uptime = Duration::from_secs(self.cluster.row(identity.vmid)?.uptime);
@@ -198,7 +207,10 @@ impl Pass<'_> {
 
     fn not_heard(&mut self, pause: Duration, booted: Instant) -> Outcome {
         let seconds = booted.elapsed().as_secs();
-        let hint = if seconds > 300 {
+        let hint = if self.record.early.is_some() {
+            "; somebody started it before it was configured, so it may have read what was meant for another: if it stays \
+             silent, delete it and make it anew"
+        } else if seconds > 300 {
             "; is the guest agent installed, and does the network give addresses?"
         } else {
             ""

@@ -10,6 +10,7 @@ use pve::{ConfigChange, GuestConfig, api::guest::DeleteGuest, api::guest::power}
 use super::{Flow, Pass, look::Sight, settle::doing, working};
 use crate::{
     Failure, NodeName, Outcome, PowerFact, Vmid, Waiting,
+    cluster::{HA_PATIENCE, HA_PAUSE},
     desired::SEED_SLOT,
     gate::{End, Key},
     intent::{Deletion, Management, Power},
@@ -79,7 +80,9 @@ impl Pass<'_> {
                 self.drop_seed(&identity, &node, &config).await
             }
             Deletion::Delete => {
-                if config.is_protected() {
+                if config.is_protected() && self.record.declared.contains("protection") {
+                    self.unprotect(&identity, &node).await?;
+                } else if config.is_protected() {
                     let text =
                         "PVE protects the guest from removal: switch its protection off to go on";
                     return Ok(self.wait(Waiting::Protected, text, Duration::from_mins(1)));
@@ -90,6 +93,24 @@ impl Pass<'_> {
                 self.destroy(&identity, &node).await
             }
         }
+    }
+
+    /// Takes back the protection that was declared, and no longer is.
+    async fn unprotect(&mut self, identity: &Identity, node: &NodeName) -> Flow<()> {
+        let change = ConfigChange::delete(["protection"]);
+        let guest = self.handle(node, identity.vmid);
+        if let Err(error) = guest.configure(&change).await {
+            return Err(self.node_trouble(node, "switching the protection off", &error));
+        }
+        self.event("Unprotected", "its protection is off, as it was declared");
+        self.memory(|memory| {
+            if let Some(model) = memory.model.take() {
+                let mut model = (*model).clone();
+                model.remove("protection");
+                memory.model = Some(Arc::new(model));
+            }
+        });
+        Ok(())
     }
 
     /// What becomes of the guest: who only looks at it leaves it as it is.
@@ -175,6 +196,10 @@ impl Pass<'_> {
             (StepKind::Shutdown | StepKind::Stop, Ok(_)) if !upid.kind().starts_with("ha") => {
                 self.memory(|memory| memory.power = Some((PowerFact::Stopped, now)));
             }
+            // High availability stops it some time after the task has ended.
+            (StepKind::Shutdown | StepKind::Stop, Ok(_)) => {
+                self.memory(|memory| memory.asked_ha = Some(now));
+            }
             (StepKind::UploadSeed, Ok(_)) => self.seed_state(SeedState::Uploaded),
             (StepKind::RemoveSeed, Ok(_)) => self.seed_state(SeedState::Removed),
             (_, Ok(_)) => {}
@@ -204,6 +229,11 @@ impl Pass<'_> {
         let guest = self.handle(node, identity.vmid);
         match state {
             PowerFact::Stopped | PowerFact::Suspended => Ok(None),
+            _ if memory.asked_ha.is_some_and(|at| at.elapsed() < HA_PATIENCE) => {
+                let message = "high availability is stopping the guest";
+                let outcome = self.wait(Waiting::Locked, message, HA_PAUSE);
+                Ok(Some(outcome))
+            }
             PowerFact::Paused => {
                 self.power_step(node, StepKind::Stop, guest.stop(power::Stop::default()))
                     .await

@@ -8,14 +8,15 @@ use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use pve::{ConfigChange, GuestConfig, api::storage::upload::Upload};
+use sha2::{Digest as _, Sha256};
 use uuid::Uuid;
 
 use super::{Flow, Pass, failed, settle::doing, working};
 use crate::{
     Failure, NodeName, Outcome, StorageId, Waiting,
-    cloudinit::SeedFiles,
+    cloudinit::{SeedFiles, hex},
     desired::SEED_SLOT,
-    intent::{Init, InitMode},
+    intent::{Init, InitMode, Payload},
     record::{Identity, Leftover, Seed, SeedState, Stage, StepKind},
     view::View,
 };
@@ -126,7 +127,22 @@ impl Pass<'_> {
     }
 
     /// Whether the guest has read other first-boot data than what is declared now.
-    pub(super) fn told_otherwise(&self, identity: &Identity) -> bool {
+    pub(super) fn told_otherwise(&mut self, identity: &Identity) -> bool {
+        self.has_other_password(identity) || self.has_other_image(identity)
+    }
+
+    /// Whether PVE's own cloud-init was given another password: it shows none, so none is written twice.
+    fn has_other_password(&mut self, identity: &Identity) -> bool {
+        let init = self.intent.init.as_ref();
+        let native = init.filter(|init| init.mode == InitMode::Native && !init.forgotten);
+        let Some(password) = native.and_then(|init| init.password.as_ref()) else {
+            return false;
+        };
+        let declared = glance(password, identity.uuid);
+        *self.record.password.get_or_insert(declared.clone()) != declared
+    }
+
+    fn has_other_image(&self, identity: &Identity) -> bool {
         let (Some(init), Some(seed)) = (self.image_init(), &self.record.seed) else {
             return false;
         };
@@ -308,6 +324,14 @@ impl Pass<'_> {
 pub(crate) const PREFIX: &str = "oxmox-";
 /// An empty drive.
 pub(crate) const NO_DISC: &str = "none,media=cdrom";
+
+/// Enough of a digest to see that a password is another one, and too little to find it.
+fn glance(password: &Payload, salt: Uuid) -> String {
+    let mut hash = Sha256::new();
+    hash.update(salt.as_bytes());
+    hash.update(password.expose());
+    hex(&hash.finalize()[..2])
+}
 
 /// Storage and file name of a first-boot image.
 fn seed_place(volume: &str) -> (Option<StorageId>, String) {

@@ -43,8 +43,13 @@ impl Pass<'_> {
         let wish = task.upid.kind().starts_with("ha");
         let error = match end {
             Ok(_) => None,
-            // Somebody else was faster; what was wanted is so.
-            Err(pve::Error::Running { .. }) if task.step == StepKind::Start => None,
+            // Somebody else was faster; what was wanted is so, unless it was too early for that.
+            Err(pve::Error::Running { .. }) if task.step == StepKind::Start => {
+                if self.started_by_another() {
+                    return None;
+                }
+                None
+            }
             Err(pve::Error::NotRunning { .. })
                 if matches!(task.step, StepKind::Stop | StepKind::Shutdown) =>
             {
@@ -55,7 +60,10 @@ impl Pass<'_> {
         if let Some(error) = error {
             return Some(self.task_failed(task, &error));
         }
-        self.memory(|memory| memory.failures = 0);
+        self.memory(|memory| {
+            memory.failures = 0;
+            memory.wish = wish.then_some((task.step, now));
+        });
         match task.step {
             StepKind::Clone | StepKind::Create | StepKind::Restore => self.made(now),
             StepKind::UploadSeed => {
@@ -71,9 +79,12 @@ impl Pass<'_> {
             StepKind::Start | StepKind::Reboot => {
                 self.record.stage = self.record.stage.max(Stage::Started);
                 self.record.booted = true;
-                if task.step == StepKind::Reboot {
+                let restarted = task.step == StepKind::Reboot;
+                if restarted {
                     self.record.restarts = self.intent.restarts;
-                    // A restart takes what was pending; what it did not take, reading will show.
+                }
+                if restarted || !self.record.pending.is_empty() {
+                    // A start takes what was pending; what it did not take, reading will show.
                     self.record.pending.clear();
                     self.memory(|memory| memory.doubt = true);
                 }
@@ -150,8 +161,10 @@ impl Pass<'_> {
         self.memory(|memory| {
             memory.made = Some(now);
             memory.verified = Some(now);
-            memory.power = Some((PowerFact::Stopped, now));
-            let node = memory.making_on.take().or(chosen);
+            // What a process before this one began may have ended long ago, and been started since.
+            let begun_here = memory.making_on.take();
+            memory.power = begun_here.is_some().then_some((PowerFact::Stopped, now));
+            let node = begun_here.or(chosen);
             memory.node = node.map(|node| (node, now));
         });
         self.event("Created", "the guest exists");

@@ -1,17 +1,18 @@
 //! What a guest is copied from: which one, and what it brings along.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
-use futures::FutureExt as _;
+use futures::{FutureExt as _, future::join_all};
 use pve::{GuestConfig, GuestKind, api::guest::ConfigView};
 use tokio::time::Instant;
 
 use super::{Flow, Pass};
 use crate::{
-    Size, StorageId, Vmid, Waiting,
+    NodeName, Size, StorageId, Vmid, Waiting,
+    cluster::Whereabouts,
     desired::ROOT_CANDIDATES,
     intent::{CloneMode, DiskRole, DiskSlot, Source, TemplateRef},
-    place::{Reach, Site},
+    place::{File, Reach, Site},
     prop::Prop,
     view::View,
 };
@@ -91,7 +92,7 @@ impl Pass<'_> {
     async fn source_config(
         &self,
         vmid: Vmid,
-        node: &crate::NodeName,
+        node: &NodeName,
     ) -> Result<Arc<GuestConfig>, pve::Error> {
         let now = Instant::now();
         let reading = {
@@ -118,6 +119,73 @@ impl Pass<'_> {
         let config = config?;
         state.sources.insert(vmid, (config.clone(), now));
         Ok(config)
+    }
+
+    /// The file the source names, and the nodes that have it; nothing if all nodes see the same. Waits while there is none.
+    pub(super) async fn file(&mut self, view: &View) -> Flow<Option<File>> {
+        let volume = self.intent.source.file();
+        let Some((volume, storage)) = volume.and_then(|v| Some((v.to_owned(), storage_of(v)?)))
+        else {
+            return Ok(None);
+        };
+        if is_shared(view, &storage) {
+            return Ok(None);
+        }
+        let on = match self.nodes_with(view, &volume, &storage).await {
+            Ok(on) => on,
+            Err(error) => return Err(self.trouble("looking for the source", &error)),
+        };
+        if on.is_empty() {
+            let message = format!("no node has '{volume}': put it there, or correct its name");
+            return Err(self.wait(Waiting::Source, message, Duration::from_secs(15)));
+        }
+        Ok(Some(File { volume, on }))
+    }
+
+    /// Asks every node that is up for a file. Who comes meanwhile waits for the same answer.
+    async fn nodes_with(
+        &self,
+        view: &View,
+        volume: &str,
+        storage: &StorageId,
+    ) -> pve::Result<Whereabouts> {
+        let mut files = self.cluster.files.lock().await;
+        let now = Instant::now();
+        files.retain(|_, (_, at)| now - *at < BELIEVED);
+        if let Some((on, _)) = files.get(volume) {
+            return Ok(on.clone());
+        }
+        let kind = volume
+            .split_once(':')
+            .and_then(|(_, name)| name.split_once('/'));
+        let kind = kind.map(|(kind, _)| kind);
+        let has = |node: &&NodeName| {
+            let row = view.storage(storage, node);
+            view.node_online(node) && row.is_some_and(|row| row.available)
+        };
+        let nodes: Vec<&NodeName> = view.nodes.keys().filter(has).collect();
+        let lists = nodes.iter().map(|node| async {
+            let storage = self.cluster.client.node(node).storage(storage);
+            storage.content(kind, None).await
+        });
+        let mut on = BTreeSet::new();
+        let mut problem = None;
+        for (node, list) in nodes.iter().zip(join_all(lists).await) {
+            match list {
+                Ok(list) if list.iter().any(|it| it.volid.as_str() == volume) => {
+                    on.insert((*node).clone());
+                }
+                Ok(_) => {}
+                Err(error) => problem = Some(error),
+            }
+        }
+        let on = Arc::new(on);
+        match problem {
+            Some(error) if on.is_empty() => return Err(error),
+            None if !on.is_empty() => drop(files.insert(volume.to_owned(), (on.clone(), now))),
+            _ => {}
+        }
+        Ok(on)
     }
 
     /// Whether a copy that cannot be linked may be a full one.
@@ -194,10 +262,7 @@ pub(super) fn root_disk(config: &GuestConfig) -> Option<RootDisk> {
         }
         let prop = Prop::parse(candidate, text);
         let volume = prop.get("file").unwrap_or_default().to_owned();
-        let storage = volume
-            .split(':')
-            .next()
-            .and_then(|id| StorageId::new(id).ok());
+        let storage = storage_of(&volume);
         return Some(RootDisk {
             slot,
             volume,
@@ -228,18 +293,21 @@ pub(crate) fn volumes(config: &GuestConfig) -> Vec<(String, String)> {
         .collect()
 }
 
+/// The storage of a volume.
+pub(crate) fn storage_of(volume: &str) -> Option<StorageId> {
+    let (storage, _) = volume.split_once(':')?;
+    StorageId::new(storage).ok()
+}
+
 /// Whether all nodes see what is on a storage.
 pub(super) fn is_shared(view: &View, storage: &StorageId) -> bool {
     let mut rows = view.storages.iter();
     rows.any(|((id, _), row)| id == storage && row.shared)
 }
 
-fn all_shared(config: &GuestConfig, view: &View, node: &crate::NodeName) -> bool {
+fn all_shared(config: &GuestConfig, view: &View, node: &NodeName) -> bool {
     volumes(config).iter().all(|(_, volume)| {
-        volume
-            .split(':')
-            .next()
-            .and_then(|id| StorageId::new(id).ok())
+        storage_of(volume)
             .and_then(|id| view.storage(&id, node).map(|row| row.shared))
             .unwrap_or(false)
     })

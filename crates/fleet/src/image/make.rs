@@ -25,9 +25,16 @@ impl Work<'_> {
         let view = self.view()?;
         self.track();
         let nodes = self.nodes(&view)?;
+        let mut down = None;
         for node in nodes {
             let stage = self.record.replicas.get(&node).map(|replica| replica.stage);
             let there = self.there(&view).into_iter().find(|(on, _)| *on == node);
+            let is_done = stage == Some(ReplicaStage::Clean) && there.is_some();
+            if !is_done && !view.node_online(&node) {
+                // The others need not wait for it.
+                down.get_or_insert(node);
+                continue;
+            }
             match (stage, there) {
                 (Some(ReplicaStage::Clean), Some(_)) => {}
                 (Some(ReplicaStage::Clean), None) => self.confirm_lost(&view, &node).await?,
@@ -35,6 +42,10 @@ impl Work<'_> {
                 (None, Some((_, vmid))) => return Ok(self.intend_to_join(&node, vmid)),
                 _ => return self.replica(&view, &node).await,
             }
+        }
+        if let Some(node) = down {
+            let text = format!("node {node} is down");
+            return Err(self.wait(Waiting::NodeDown, text, Duration::from_secs(30)));
         }
         Ok(Outcome::Settled)
     }
@@ -192,7 +203,7 @@ impl Work<'_> {
                 value: sum.hex.to_lowercase(),
             }),
             verify_certificates: None,
-            compression: self.intent.compression.clone(),
+            compression: None,
         };
         match self
             .cluster
@@ -208,12 +219,6 @@ impl Work<'_> {
                     format!("{node} fetches {}", self.intent.url),
                 ));
                 Ok(self.started(node, StepKind::Download, &upid))
-            }
-            // PVE gives a download its name only when it is complete, and the name is this template's alone: an answer
-            // was lost.
-            Err(pve::Error::AlreadyExists { .. }) => {
-                self.cluster.exit(&self.intent.owner, End::Other);
-                Ok(self.advance(node, ReplicaStage::Downloaded))
             }
             Err(error) => {
                 self.cluster.exit(&self.intent.owner, End::Other);
@@ -244,16 +249,7 @@ impl Work<'_> {
                         Duration::from_secs(2),
                     ));
                 }
-                Ok(_) => {
-                    self.cluster.exit(&self.intent.owner, End::Other);
-                    self.cluster
-                        .state()
-                        .taken
-                        .insert(replica.vmid, Instant::now());
-                    self.drop_file(node, &replica.volume).await?;
-                    self.record.replicas.remove(node);
-                    return Ok(Outcome::Persist);
-                }
+                Ok(_) => return self.choose_another(node, replica).await,
                 Err(error) if error.is_guest_not_found() => {}
                 Err(error) => return Err(self.trouble("reading the guest", &error)),
             }
@@ -268,15 +264,33 @@ impl Work<'_> {
                 self.events.push(Event::normal("Importing", text));
                 Ok(self.started(node, StepKind::Create, &upid))
             }
+            // No guest of that number is on this node, so it is on another one, or a container: not ours. What was sent
+            // before is given time to show, though.
+            Err(error) if error.is_vmid_taken() && replica.attempts > 1 => {
+                self.choose_another(node, replica).await
+            }
             Err(error) if error.is_vmid_taken() => {
                 self.cluster.exit(&self.intent.owner, End::Other);
-                Ok(Outcome::Persist)
+                if replica.attempts == 0 {
+                    return Ok(Outcome::Persist);
+                }
+                Err(self.wait(Waiting::Vmid, error.to_string(), Duration::from_secs(5)))
             }
             Err(error) => {
                 self.cluster.exit(&self.intent.owner, End::Other);
                 Err(self.trouble("importing the image", &error))
             }
         }
+    }
+
+    /// The VMID turned out to be somebody else's.
+    async fn choose_another(&mut self, node: &NodeName, replica: &ReplicaRecord) -> Flow<Outcome> {
+        self.cluster.exit(&self.intent.owner, End::Other);
+        let now = Instant::now();
+        self.cluster.state().taken.insert(replica.vmid, now);
+        self.drop_file(node, &replica.volume).await?;
+        self.record.replicas.remove(node);
+        Ok(Outcome::Persist)
     }
 
     /// Whether the guest under the chosen VMID is the one this owner makes.
@@ -354,10 +368,6 @@ fn extension(url: &str) -> &'static str {
         .next()
         .unwrap_or_default()
         .to_lowercase();
-    let path = path
-        .trim_end_matches(".gz")
-        .trim_end_matches(".zst")
-        .trim_end_matches(".lzo");
     match path.rsplit('.').next() {
         Some("raw") => "raw",
         Some("vmdk") => "vmdk",
@@ -372,7 +382,7 @@ mod tests {
     #[test]
     fn endings_are_those_pve_knows() {
         assert_eq!(extension("https://x/noble.img"), "qcow2");
-        assert_eq!(extension("https://x/a.raw.gz?token=1"), "raw");
+        assert_eq!(extension("https://x/a.raw?token=1"), "raw");
         assert_eq!(extension("https://x/a.VMDK"), "vmdk");
     }
 }

@@ -25,8 +25,10 @@ impl Work<'_> {
                 let text = format!("node {node} is down");
                 return Err(self.wait(Waiting::NodeDown, text, Duration::from_secs(30)));
             }
+            let made = self.is_being_made(&node);
+            // What failed while it was made is of no interest any more; what failed while it was removed is waited for.
             if let Err(outcome) = self.settle(&node)
-                && matches!(outcome, Outcome::Working { .. })
+                && (!made || matches!(outcome, Outcome::Working { .. }))
             {
                 return Err(outcome);
             }
@@ -36,13 +38,26 @@ impl Work<'_> {
             if replica.stage == ReplicaStage::New {
                 self.no_download_runs(&node).await?;
             }
-            self.drop_file(&node, &replica.volume).await?;
+            if replica.stage != ReplicaStage::Clean {
+                self.drop_file(&node, &replica.volume).await?;
+            }
             if let Some(outcome) = self.leave(&node, &replica).await? {
                 return Ok(outcome);
             }
             self.record.replicas.remove(&node);
         }
         Ok(Outcome::Gone)
+    }
+
+    fn is_being_made(&self, node: &NodeName) -> bool {
+        let makes = |step| {
+            matches!(
+                step,
+                StepKind::Download | StepKind::Create | StepKind::MakeTemplate
+            )
+        };
+        let replica = self.record.replicas.get(node);
+        replica.is_some_and(|replica| replica.in_flight.iter().any(|task| makes(task.step)))
     }
 
     /// Leaves one template; comes back with nothing when there is nothing left of it to care for.

@@ -41,7 +41,7 @@ pub struct Hardware {
     pub tablet: Option<bool>,
     /// Hardware watchdog, as PVE writes it (`model=i6300esb,action=reset`).
     pub watchdog: Option<String>,
-    /// Boot order as slots (`scsi0`, `net0`); `None` is the root disk, then the installer.
+    /// Boot order by names of disks and interfaces, or by slots (`scsi0`, `net0`); `None` is the root disk, then the installer.
     pub boot_order: Option<Vec<String>>,
     /// Any other key of PVE's guest configuration, passed on as it is and watched for drift.
     /// Keys that a typed field covers are refused.
@@ -55,6 +55,8 @@ pub struct Cpu {
     pub cores: Option<u32>,
     /// Sockets.
     pub sockets: Option<u32>,
+    /// `cores` counts all of them, on as many sockets as the guest has.
+    pub as_found: bool,
     /// How many of `sockets * cores` are plugged in; the rest can be plugged in later, live.
     pub vcpus: Option<u32>,
     /// Processor type, such as `host` or `x86-64-v2-AES`.
@@ -143,8 +145,8 @@ pub enum Bios {
 pub struct EfiDisk {
     /// Its storage; `None` is the root disk's.
     pub storage: Option<StorageId>,
-    /// Enrol the usual keys, so that secure boot is on.
-    pub secure_boot: bool,
+    /// Enrol the usual keys, so that secure boot is on. `None` is not owned; a new disk has none.
+    pub secure_boot: Option<bool>,
 }
 
 /// The version of a TPM.
@@ -182,8 +184,8 @@ pub struct Rng {
 pub struct Agent {
     /// Whether PVE talks to it.
     pub enabled: bool,
-    /// Trim the guest's file systems after a disk was moved or cloned.
-    pub fstrim: bool,
+    /// Trim the guest's file systems after a disk was moved or cloned. `None` is not owned.
+    pub fstrim: Option<bool>,
 }
 
 impl Hardware {
@@ -203,10 +205,10 @@ pub struct PciDevice {
     pub mdev: Option<String>,
     /// Show it as PCI Express (q35 only).
     pub pcie: bool,
-    /// Make it the primary display.
-    pub primary_gpu: bool,
-    /// Show its ROM to the guest.
-    pub rombar: bool,
+    /// Make it the primary display. `None` is not owned.
+    pub primary_gpu: Option<bool>,
+    /// Show its ROM to the guest. `None` is not owned.
+    pub rombar: Option<bool>,
 }
 
 /// A USB device passed through by mapping.

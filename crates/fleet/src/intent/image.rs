@@ -40,12 +40,11 @@ pub struct ImageIntent {
     pub cluster: ClusterName,
     /// The template's name.
     pub name: String,
-    /// Where it comes from: an HTTP or HTTPS address of a qcow2, raw or vmdk image.
+    /// Where it comes from: an HTTP or HTTPS address of a qcow2, raw or vmdk image. PVE
+    /// unpacks nothing that it imports.
     pub url: String,
     /// What it must be. Without one, the URL itself is what makes two images the same.
     pub checksum: Option<Checksum>,
-    /// Compression of the download, if it is compressed: `gz`, `lzo`, `zst`.
-    pub compression: Option<String>,
     /// The storage the template's disk shall be on.
     pub storage: StorageId,
     /// The storage the download is kept on until it is imported (content `import`); `None` takes

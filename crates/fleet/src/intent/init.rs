@@ -30,7 +30,7 @@ pub struct Init {
     /// Network configuration; `None` renders it from the interfaces.
     pub network_data: Option<Payload>,
     /// More entries of the meta data.
-    pub meta_data: BTreeMap<String, String>,
+    pub meta_data: BTreeMap<String, serde_json::Value>,
     /// Instance id; `None` is the guest's UUID. A new one makes cloud-init run again at next boot.
     pub instance_id: Option<String>,
     /// Host name; `None` is the guest's name.

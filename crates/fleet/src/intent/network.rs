@@ -116,8 +116,8 @@ pub struct Nic {
     pub name: String,
     /// A bridge or VNet of any name.
     pub bridge: String,
-    /// Its model.
-    pub model: NicModel,
+    /// Its model; without one, VirtIO for a new interface and whatever it is for one that was found.
+    pub model: Option<NicModel>,
     /// VLAN tag.
     pub vlan: Option<u16>,
     /// VLANs passed through.

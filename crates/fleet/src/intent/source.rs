@@ -38,6 +38,19 @@ pub enum Source {
     Empty,
 }
 
+impl Source {
+    /// The volume it is read from, where that is a file and not a guest.
+    pub(crate) fn file(&self) -> Option<&str> {
+        match self {
+            Self::Iso { volume }
+            | Self::Volume { volume }
+            | Self::Backup { volume }
+            | Self::ContainerTemplate { volume } => Some(volume),
+            Self::Template { .. } | Self::Empty => None,
+        }
+    }
+}
+
 /// Which template to copy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TemplateRef {

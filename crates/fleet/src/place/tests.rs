@@ -368,3 +368,54 @@ fn a_guest_that_moves_has_a_share_of_both_nodes_until_it_is_seen_to_have_moved()
     // Nobody has asked for it for a while.
     assert!(moving.is_over(view.guests.get(&vmid(100)), now + FORGOTTEN * 2));
 }
+
+#[test]
+fn a_file_that_one_node_has_decides_for_it() {
+    let mut view = view(&["pve1", "pve2"]);
+    view.guests.insert(vmid(100), guest("pve2", 32, &[]));
+    let mut ask = ask(4);
+    ask.file = Some(File {
+        volume: "local:iso/debian.iso".to_owned(),
+        on: std::sync::Arc::new([node("pve2")].into()),
+    });
+    let choice = choose(&view, &Placement::default(), &ask).unwrap();
+    assert_eq!(choice.node, node("pve2"));
+    let elsewhere = Placement {
+        nodes: vec![node("pve1")],
+        ..Placement::default()
+    };
+    let none = choose(&view, &elsewhere, &ask).unwrap_err().to_string();
+    assert!(
+        none.contains("pve1: does not have 'local:iso/debian.iso'"),
+        "{none}"
+    );
+}
+
+#[test]
+fn disks_that_name_no_storage_need_room_where_their_node_keeps_them() {
+    let mut view = view(&["pve1", "pve2"]);
+    view.guests.insert(vmid(100), guest("pve2", 32, &[]));
+    for (on, gib) in [("pve1", 50), ("pve2", 500)] {
+        let id = StorageId::new("vg").unwrap();
+        let row = StorageRow {
+            available: true,
+            shared: false,
+            kind: "lvm".to_owned(),
+            content: vec!["images".to_owned()],
+            space: Space {
+                total: Size::gib(gib),
+                used: Size::ZERO,
+            },
+        };
+        view.storages.insert((id, node(on)), row);
+    }
+    let mut ask = ask(4);
+    ask.content = "images";
+    ask.anywhere = vec![(Size::gib(30), false), (Size::gib(30), false)];
+    let choice = choose(&view, &Placement::default(), &ask).unwrap();
+    assert_eq!(choice.node, node("pve2"));
+    ask.content = "rootdir";
+    let none = choose(&view, &Placement::default(), &ask).unwrap_err();
+    let none = none.to_string();
+    assert!(none.contains("pve1: has no storage for disks"), "{none}");
+}

@@ -135,6 +135,40 @@ fn staged_changes_wait_for_the_guest_to_be_off_and_live_ones_do_not() {
 }
 
 #[test]
+fn what_was_left_for_the_next_start_is_written_before_a_restart() {
+    let changes = change();
+    let asked = Known {
+        changes: Some(&changes),
+        restart: true,
+        ..known()
+    };
+    let staged = Wanted {
+        update: Update::Staged,
+        ..wanted(Power::On)
+    };
+    let grace = Duration::from_mins(1);
+    let steps = vec![Step::Configure(changes.clone()), Step::Reboot(grace)];
+    assert_eq!(plan(staged, &asked).0, steps);
+}
+
+#[test]
+fn an_image_that_was_surely_read_goes_although_the_guest_is_silent() {
+    let seed = Seed {
+        volume: "v".to_owned(),
+        digest: String::new(),
+        state: SeedState::Uploaded,
+    };
+    let silent = Known {
+        seed: Some(&seed),
+        answered: false,
+        read: true,
+        ..known()
+    };
+    let steps = vec![Step::EjectSeed, Step::RemoveSeed, Step::AskGuest];
+    assert_eq!(plan(wanted(Power::On), &silent).0, steps);
+}
+
+#[test]
 fn a_restart_happens_only_when_the_policy_or_the_caller_says_so() {
     let pending = ["cores".to_owned()];
     let waiting = Known {

@@ -22,7 +22,7 @@ fn follow(tasks: &mut Tasks, upid: &Upid, ends: Instant) -> (Duration, u32) {
         let question = tasks.question(now);
         questions += 1;
         if now >= ends {
-            tasks.end(upid, Ok(TaskEnd::Ok), now);
+            tasks.end(upid, Ok(TaskEnd::Ok), None, now);
             return (now - ends, questions);
         }
         let running = tasks.names();
@@ -107,7 +107,7 @@ fn what_is_known_of_single_guests_does_not_grow_without_end() {
         let text = format!("UPID:pve1:{n:08X}:00000001:65000000:qmshutdown:{n}:root@pam:");
         let upid: Upid = text.parse().unwrap();
         tasks.note(&upid, &owner(), StepKind::Shutdown, start, true);
-        tasks.end(&upid, Ok(TaskEnd::Ok), start + Duration::from_secs(5));
+        tasks.end(&upid, Ok(TaskEnd::Ok), None, start + Duration::from_secs(5));
     }
     assert_eq!(tasks.habits.len(), SUBJECTS + 1);
 }
@@ -119,7 +119,7 @@ fn an_end_is_kept_until_its_owner_has_seen_it() {
     tasks.note(&upid(1), &owner(), StepKind::Start, now, true);
     assert!(matches!(tasks.standing(&upid(1)), Some(Standing::Flying)));
     assert_eq!(
-        tasks.end(&upid(1), Ok(TaskEnd::Ok), now),
+        tasks.end(&upid(1), Ok(TaskEnd::Ok), None, now),
         Some((owner(), false))
     );
     assert!(matches!(tasks.standing(&upid(1)), Some(Standing::Ended(_))));
@@ -194,7 +194,7 @@ fn a_start_that_waits_for_another_task_does_not_teach_how_long_a_start_takes() {
         tasks.note(&grow, &owner(), StepKind::Resize, start, true);
         tasks.note(&behind, &owner(), StepKind::Start, start, true);
         tasks.asked = None;
-        tasks.end(&grow, Ok(TaskEnd::Ok), start + Duration::from_secs(1));
+        tasks.end(&grow, Ok(TaskEnd::Ok), None, start + Duration::from_secs(1));
         follow(&mut tasks, &behind, start + Duration::from_secs(3));
     }
     tasks.asked = None;
@@ -215,7 +215,7 @@ fn a_step_that_takes_several_times_as_long_as_before_is_slow() {
         loop {
             let now = tasks.due().unwrap();
             if now >= ends {
-                return tasks.end(&upid(n), Ok(TaskEnd::Ok), now).unwrap().1;
+                return tasks.end(&upid(n), Ok(TaskEnd::Ok), None, now).unwrap().1;
             }
             let question = tasks.question(now);
             tasks.asked(&question, &tasks.names(), now, now);
@@ -240,4 +240,38 @@ fn a_step_that_takes_long_on_this_cluster_is_known_to_do_so() {
         follow(&mut tasks, &upid(n), start + Duration::from_secs(30));
     }
     assert!(!tasks.ends_within(StepKind::Resize, limit));
+}
+
+#[test]
+fn a_shutdown_is_noticed_right_after_the_second_in_which_guests_usually_go() {
+    let mut tasks = Tasks::default();
+    // Most are gone within four seconds, some take nine.
+    let usual = [4, 5, 4, 6, 4, 4, 5, 7, 4, 9, 4, 5, 4, 6, 4, 8];
+    let (mut late, mut start) = (Vec::new(), Instant::now());
+    for (n, seconds) in (1..).zip(usual.iter().cycle().take(64)) {
+        let name = format!("UPID:pve1:{n:08X}:00000001:65000000:qmshutdown:{n}:root@pam:");
+        let upid: Upid = name.parse().unwrap();
+        start += Duration::from_mins(1);
+        let ends = start + Duration::from_secs(*seconds) + Duration::from_millis(105);
+        tasks.note(&upid, &owner(), StepKind::Shutdown, start, true);
+        let mut questions = 0;
+        late.push(loop {
+            let now = tasks.due().unwrap();
+            let question = tasks.question(now);
+            questions += 1;
+            if now >= ends {
+                tasks.end(&upid, Ok(TaskEnd::Ok), Some(*seconds), now);
+                break now - ends;
+            }
+            tasks.asked(&question, &[upid.clone()].into(), now, now);
+        });
+        assert!(questions <= 3, "{questions} questions about {seconds} s");
+    }
+    let mut late = late.split_off(16);
+    late.sort();
+    let middle = late[late.len() / 2];
+    assert!(
+        middle <= Duration::from_millis(50),
+        "noticed {middle:?} late"
+    );
 }

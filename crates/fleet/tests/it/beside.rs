@@ -63,6 +63,9 @@ async fn a_guest_under_high_availability_is_started_followed_and_leaves_nothing_
         "{}",
         bench.stories()
     );
+    let counts = bench.cluster().control().counts();
+    let starts = counts.get("POST /nodes/{node}/qemu/{vmid}/status/start");
+    assert!(starts.is_none_or(|n| *n == 1), "{}", bench.counts());
     let vmid = bench.record(&owner).identity.as_ref().unwrap().vmid;
     let sid = HaSid::of(GuestKind::Qemu, vmid);
     let resource = bench.client().ha().resource(&sid).await.unwrap();
@@ -125,6 +128,111 @@ async fn what_is_no_longer_declared_beside_a_guest_is_taken_back() {
     let guest = client.node(&node).qemu(identity.vmid);
     assert!(guest.firewall().rules().await.unwrap().is_empty());
     assert!(guest.status().await.unwrap().is_running());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_guest_that_somebody_took_out_of_its_pool_is_put_back_and_one_that_had_none_joins() {
+    let mut bench = Bench::new();
+    bench.ready().await;
+    let tenant = PoolId::new("tenant").unwrap();
+    bench.client().pools().create(&tenant, None).await.unwrap();
+    let mut intent = machine("web", TEMPLATE);
+    let owner = bench.want(intent.clone());
+    bench.run().await;
+    bench.run_for(std::time::Duration::from_secs(30)).await;
+    intent.options.pool = Some("tenant".to_owned());
+    bench.want(intent);
+    bench.run().await;
+    let vmid = bench.record(&owner).identity.as_ref().unwrap().vmid;
+    let members = async |bench: &Bench| bench.client().pools().get(&tenant).await.unwrap().members;
+    assert_eq!(members(&bench).await.len(), 1);
+
+    bench.run_for(std::time::Duration::from_mins(6)).await;
+    let out = pve::api::pool::PoolChange {
+        vms: vec![vmid],
+        delete: true,
+        ..Default::default()
+    };
+    bench.client().pools().update(&tenant, &out).await.unwrap();
+    bench.run_for(std::time::Duration::from_mins(1)).await;
+    assert_eq!(members(&bench).await.len(), 1, "{}", bench.stories());
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_no_longer_said_about_high_availability_and_firewall_is_taken_back() {
+    let mut bench = Bench::new();
+    bench.ready().await;
+    let mut intent = machine("web", TEMPLATE);
+    intent.options.ha = Some(Ha {
+        nodes: vec!["pve1".to_owned()],
+        max_restart: Some(3),
+        ..Ha::default()
+    });
+    intent.options.firewall = Some(FirewallIntent {
+        enable: Some(true),
+        policy_in: Some("ACCEPT".to_owned()),
+        ..FirewallIntent::default()
+    });
+    let owner = bench.want(intent.clone());
+    bench.run().await;
+    intent.options.ha = Some(Ha::default());
+    let firewall = intent.options.firewall.as_mut().unwrap();
+    firewall.policy_in = None;
+    bench.want(intent);
+    bench.run().await;
+    let identity = bench.record(&owner).identity.clone().unwrap();
+    let client = bench.client();
+    assert!(client.ha().rules().await.unwrap().is_empty());
+    let resource = client
+        .ha()
+        .resource(&HaSid::of(GuestKind::Qemu, identity.vmid))
+        .await
+        .unwrap();
+    assert_eq!(resource.max_restart.unwrap_or(1), 1);
+    let guest = client.node(&identity.node).qemu(identity.vmid);
+    let options = guest.firewall().options().await.unwrap();
+    assert_eq!(options.get("policy_in"), None, "{options:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_change_of_rules_leaves_no_moment_without_any() {
+    let mut bench = Bench::new();
+    bench.ready().await;
+    let rule = |dport: &str| FirewallRule {
+        action: "accept".to_owned(),
+        proto: Some("tcp".to_owned()),
+        dport: Some(dport.to_owned()),
+        ..FirewallRule::default()
+    };
+    let mut intent = machine("web", TEMPLATE);
+    intent.options.firewall = Some(FirewallIntent {
+        enable: Some(true),
+        rules: vec![rule("22"), rule("443")],
+        ..FirewallIntent::default()
+    });
+    let owner = bench.want(intent.clone());
+    bench.run().await;
+    intent.options.firewall.as_mut().unwrap().rules = vec![rule("22"), rule("80")];
+    bench.want(intent);
+    // It comes to an end after the first change.
+    let route = "DELETE /nodes/{node}/qemu/{vmid}/firewall/rules/{pos}";
+    let stop = pve_sim::Action::die("no space left on device");
+    let id = bench
+        .cluster()
+        .control()
+        .inject(pve_sim::Fault::every(route, stop));
+    bench.call_now(&owner).await;
+    let identity = bench.record(&owner).identity.clone().unwrap();
+    let guest = bench.client().node(&identity.node).qemu(identity.vmid);
+    let ports = async || {
+        let rules = guest.firewall().rules().await.unwrap();
+        let ports = rules.into_iter().filter_map(|rule| rule.dport);
+        ports.collect::<Vec<_>>()
+    };
+    assert_eq!(ports().await, ["22", "80", "22", "443"]);
+    bench.cluster().control().remove(id);
+    bench.run().await;
+    assert_eq!(ports().await, ["22", "80"]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -23,6 +23,17 @@ async fn settled() -> (Bench, fleet::Owner, pve::Qemu) {
     (bench, owner, qemu)
 }
 
+async fn has_four_cores(bench: &Bench, owner: &fleet::Owner, qemu: &pve::Qemu) {
+    assert_eq!(
+        bench.progress(owner).facts.pending,
+        Vec::<String>::new(),
+        "{}",
+        bench.matters[owner].story.join("\n")
+    );
+    let config = qemu.config(ConfigView::Current).await.unwrap();
+    assert_eq!(config.get("cores"), Some("4"));
+}
+
 #[tokio::test(start_paused = true)]
 async fn more_cores_stay_pending_until_a_restart_that_the_policy_must_allow() {
     let (mut bench, owner, qemu) = settled().await;
@@ -38,14 +49,49 @@ async fn more_cores_stay_pending_until_a_restart_that_the_policy_must_allow() {
     intent.policy.update = Update::RestartIfNeeded;
     bench.want(intent);
     bench.run().await;
-    assert_eq!(
-        bench.progress(&owner).facts.pending,
-        Vec::<String>::new(),
-        "{}",
-        bench.matters[&owner].story.join("\n")
-    );
-    let config = qemu.config(ConfigView::Current).await.unwrap();
-    assert_eq!(config.get("cores"), Some("4"));
+    has_four_cores(&bench, &owner, &qemu).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_waited_for_a_restart_is_done_with_when_somebody_else_restarts_the_guest() {
+    for starts_it_too in [false, true] {
+        let (mut bench, owner, qemu) = settled().await;
+        let mut intent = machine("web", TEMPLATE);
+        intent.hardware.cpu.cores = Some(4);
+        bench.want(intent.clone());
+        bench.run().await;
+        assert_eq!(bench.progress(&owner).facts.pending, ["cores"]);
+        bench.run_for(Duration::from_mins(1)).await;
+        let stop = pve::api::guest::power::Stop::default();
+        let task = qemu.stop(stop).await.unwrap();
+        bench.client().wait(&task).await.unwrap();
+        if starts_it_too {
+            let task = qemu.start().await.unwrap();
+            bench.client().wait(&task).await.unwrap();
+        }
+        bench.run_for(Duration::from_mins(2)).await;
+        has_four_cores(&bench, &owner, &qemu).await;
+        assert_eq!(bench.progress(&owner).outcome, Outcome::Settled);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn staged_changes_are_told_as_waiting_and_are_written_by_the_restart_that_is_asked_for() {
+    let (mut bench, owner, qemu) = settled().await;
+    let mut intent = machine("web", TEMPLATE);
+    intent.policy.update = Update::Staged;
+    intent.hardware.cpu.cores = Some(4);
+    bench.want(intent.clone());
+    bench.run().await;
+    let facts = &bench.progress(&owner).facts;
+    assert_eq!(facts.pending, ["cores"]);
+    assert_eq!(facts.drift, []);
+    let config = qemu.config(ConfigView::Next).await.unwrap();
+    assert_eq!(config.get("cores"), Some("2"), "nothing is touched");
+    intent.restarts = 1;
+    bench.want(intent);
+    bench.run().await;
+    has_four_cores(&bench, &owner, &qemu).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -56,14 +102,7 @@ async fn a_restart_that_the_policy_allows_follows_the_change() {
     intent.policy.update = Update::RestartIfNeeded;
     bench.want(intent);
     bench.run().await;
-    assert_eq!(
-        bench.progress(&owner).facts.pending,
-        Vec::<String>::new(),
-        "{}",
-        bench.matters[&owner].story.join("\n")
-    );
-    let config = qemu.config(ConfigView::Current).await.unwrap();
-    assert_eq!(config.get("cores"), Some("4"));
+    has_four_cores(&bench, &owner, &qemu).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -98,6 +137,46 @@ async fn an_option_that_is_no_longer_declared_is_taken_back_and_others_are_left(
 }
 
 #[tokio::test(start_paused = true)]
+async fn tags_of_others_stay_beside_those_that_are_declared_so() {
+    let (mut bench, owner, qemu) = settled().await;
+    let by_hand = GuestConfig::new().with("tags", "theirs");
+    qemu.configure(&ConfigChange::set(by_hand)).await.unwrap();
+    for (declared, left) in [
+        (Some("blue"), "blue;theirs"),
+        (Some("green"), "green;theirs"),
+        (None, "theirs"),
+    ] {
+        let mut intent = machine("web", TEMPLATE);
+        intent.options.keep_tags = true;
+        intent.options.tags = declared.map(|tag| vec![tag.to_owned()]);
+        bench.want(intent);
+        bench.run().await;
+        assert_eq!(bench.progress(&owner).outcome, Outcome::Settled);
+        let config = qemu.config(ConfigView::Next).await.unwrap();
+        assert_eq!(config.get("tags"), Some(left));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_card_that_is_changed_keeps_its_firewall() {
+    let (mut bench, _, qemu) = settled().await;
+    let config = qemu.config(ConfigView::Next).await.unwrap();
+    let card = format!("{},firewall=1", config.get("net0").unwrap());
+    let by_hand = GuestConfig::new().with("net0", card);
+    qemu.configure(&ConfigChange::set(by_hand)).await.unwrap();
+    let mut intent = machine("web", TEMPLATE);
+    intent.nics[0].vlan = Some(7);
+    bench.want(intent);
+    bench.run().await;
+    let config = qemu.config(ConfigView::Next).await.unwrap();
+    let card = config.get("net0").unwrap();
+    assert!(
+        card.contains("tag=7") && card.contains("firewall=1"),
+        "{card}"
+    );
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_a_task_left_pending_is_told_as_well() {
     let (mut bench, owner, _) = settled().await;
     let mut intent = machine("web", TEMPLATE);
@@ -106,7 +185,7 @@ async fn what_a_task_left_pending_is_told_as_well() {
     // A disk for its variables is made with it, which takes PVE a task.
     intent.hardware.efi = Some(EfiDisk {
         storage: None,
-        secure_boot: false,
+        secure_boot: None,
     });
     bench.want(intent);
     bench.run().await;
@@ -276,7 +355,7 @@ async fn a_vmid_that_was_given_away_is_not_taken_for_the_lost_guest_after_a_rest
     let mut silent = machine("web", TEMPLATE);
     silent.hardware.agent = Some(Agent {
         enabled: false,
-        fstrim: false,
+        fstrim: None,
     });
     let lost = bench.want(silent);
     bench.run().await;
@@ -360,4 +439,17 @@ async fn graceful_off_of_a_stopped_machine_asks_for_nothing() {
     bench.want(intent);
     bench.run().await;
     assert_eq!(bench.requests(), 0, "{}", bench.counts());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hardware_address_that_is_said_later_is_the_interfaces_from_then_on() {
+    let (mut bench, owner, qemu) = settled().await;
+    let mut intent = machine("web", TEMPLATE);
+    intent.nics[0].mac = Some("02:00:00:00:00:07".parse().unwrap());
+    bench.want(intent);
+    bench.run().await;
+    assert_eq!(bench.progress(&owner).outcome, Outcome::Settled);
+    let config = qemu.config(ConfigView::Next).await.unwrap();
+    let card = config.get("net0").unwrap();
+    assert!(card.contains("02:00:00:00:00:07"), "{card}");
 }

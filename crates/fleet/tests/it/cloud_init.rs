@@ -36,6 +36,7 @@ fn guest(nics: Vec<Nic>) -> (GuestIntent, Identity) {
         nics: known,
         disks: BTreeMap::new(),
         mounts: std::collections::BTreeMap::new(),
+        brought: std::collections::BTreeSet::new(),
         adopted: false,
     };
     (intent, identity)

@@ -169,7 +169,7 @@ async fn no_node_that_fits_is_waiting_with_the_reason_of_each_node() {
 }
 
 /// A container on pve1.
-async fn container(bench: &Bench) -> fleet::GuestIntent {
+pub(crate) async fn container(bench: &Bench) -> fleet::GuestIntent {
     let templates = bench
         .client()
         .node(&NodeName::new("pve1").unwrap())

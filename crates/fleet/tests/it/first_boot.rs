@@ -7,6 +7,8 @@ use fleet::{
     intent::{CloneMode, InitMode, Power, Source, TemplateRef},
 };
 
+use pve_sim::{Action, Fault};
+
 use crate::harness::{Bench, machine};
 
 const TEMPLATE: &str = "ubuntu-24-04";
@@ -79,6 +81,45 @@ async fn data_changed_after_the_first_boot_is_reported_and_changes_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_password_of_pves_own_cloud_init_that_was_changed_is_reported() {
+    let mut bench = Bench::new();
+    bench.ready().await;
+    let mut intent = machine("web", TEMPLATE);
+    intent.init = Some(fleet::intent::Init {
+        mode: InitMode::Native,
+        password: Some("geheim".into()),
+        ..fleet::intent::Init::default()
+    });
+    let owner = bench.want(intent.clone());
+    bench.run().await;
+    bench.want(intent.clone());
+    bench.run().await;
+    assert!(!bench.progress(&owner).facts.stale_first_boot);
+    intent.init.as_mut().unwrap().password = Some("secret".into());
+    bench.want(intent);
+    bench.run().await;
+    assert_eq!(bench.progress(&owner).outcome, Outcome::Settled);
+    assert!(bench.progress(&owner).facts.stale_first_boot);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_guest_was_told_does_not_stay_when_its_agent_never_answers() {
+    let mut bench = Bench::new();
+    bench.ready().await;
+    let mut intent = machine("web", TEMPLATE);
+    // There is no system on it, and so no agent.
+    intent.source = Source::Empty;
+    let owner = bench.want(intent);
+    bench.call_now(&owner).await;
+    bench.run_for(Duration::from_mins(4)).await;
+    assert_eq!(bench.inventory().await.seeds().len(), 1);
+    bench.run_for(Duration::from_mins(4)).await;
+    assert!(!bench.progress(&owner).outcome.is_done(), "it is not ready");
+    assert!(bench.inventory().await.seeds().is_empty());
+    assert!(drive_of(&bench, &owner).await.starts_with("none"));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_copy_of_a_machine_that_still_holds_its_image_starts_without_it() {
     let mut bench = Bench::new();
     bench.ready().await;
@@ -133,4 +174,65 @@ async fn pves_own_drive_carries_user_keys_and_addresses() {
     bench.delete(&owner);
     bench.run().await;
     assert_eq!(bench.progress(&owner).outcome, Outcome::Gone);
+}
+
+/// Somebody starts the copy as soon as it exists, before it was configured.
+async fn started_by_hand(bench: &mut Bench, forget: bool) {
+    let mut boots = bench.cluster().boots();
+    let owner = bench.want(machine("web", TEMPLATE));
+    // The copy is there for a while before it can be configured.
+    let lock = Action::Error {
+        status: 500,
+        message: "can't lock file '/var/lock/qemu-server/lock-100.conf' - got timeout".to_owned(),
+    };
+    let fault = Fault::nth("PUT /nodes/{node}/qemu/{vmid}/config", 1, lock);
+    bench.cluster().control().inject(fault);
+    let made = async |bench: &Bench| {
+        let identity = bench.record(&owner).identity.clone()?;
+        let guest = bench.client().node(&identity.node).qemu(identity.vmid);
+        guest.start().await.ok()
+    };
+    bench.call_now(&owner).await;
+    let by_hand = loop {
+        if let Some(task) = made(bench).await {
+            break task;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        if !forget {
+            bench.run_for(Duration::from_millis(50)).await;
+        }
+    };
+    bench.client().wait(&by_hand).await.unwrap();
+    if forget {
+        bench.restart();
+        bench.ready().await;
+    }
+    bench.matters.get_mut(&owner).unwrap().last = None;
+    bench.run().await;
+    let story = bench.matters[&owner].story.join("\n");
+    assert_eq!(bench.progress(&owner).outcome, Outcome::Settled, "{story}");
+    assert!(story.contains("StartedTooEarly"), "{story}");
+    let mut last = None;
+    while let Ok(boot) = boots.try_recv() {
+        last = Some(boot);
+    }
+    let last = last.expect("a boot");
+    assert!(last.seed.is_some(), "{story}");
+    assert_eq!(last.hostname, "web", "{story}");
+    assert!(bench.record(&owner).early.is_none());
+    assert_eq!(bench.inventory().await.seeds(), Vec::<&String>::new());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_guest_that_somebody_started_before_it_was_configured_is_started_again() {
+    let mut bench = Bench::life_like(7);
+    bench.ready().await;
+    started_by_hand(&mut bench, false).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_same_when_it_was_started_while_nobody_watched() {
+    let mut bench = Bench::life_like(7);
+    bench.ready().await;
+    started_by_hand(&mut bench, true).await;
 }

@@ -372,7 +372,7 @@ pub(crate) fn machine(name: &str, template: &str) -> GuestIntent {
     intent.hardware.memory.size = Some(Size::gib(2));
     intent.hardware.agent = Some(Agent {
         enabled: true,
-        fstrim: false,
+        fstrim: None,
     });
     intent.disks = vec![Disk {
         name: "root".to_owned(),

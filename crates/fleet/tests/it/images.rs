@@ -50,7 +50,6 @@ fn image(name: &str, url: &str) -> ImageIntent {
                 text
             }),
         }),
-        compression: None,
         storage: StorageId::new("local-lvm").expect("a storage"),
         download_storage: None,
         nodes: Vec::new(),
@@ -183,6 +182,95 @@ async fn a_download_with_another_checksum_is_never_imported() {
     let after = bench.inventory().await;
     assert_eq!(after.guests.len(), before.guests.len());
     assert_eq!(after.volumes, before.volumes);
+}
+
+/// PVE refuses a second download of the same name, unless it can compare the file.
+#[tokio::test(start_paused = true)]
+async fn a_download_whose_answer_is_lost_is_used_though_it_has_no_checksum() {
+    let url = web().await;
+    let mut bench = Bench::new();
+    bench.ready().await;
+    let mut intent = image("noble", &url);
+    intent.checksum = None;
+    let fault = Fault::once("POST */download-url", Action::DropAnswer);
+    bench.cluster().control().inject(fault);
+    let mut record = ImageRecord::default();
+    let made = drive(&mut bench, &intent, &mut record, false).await;
+    assert_eq!(made.outcome, Outcome::Settled, "{made:?}");
+}
+
+/// Somebody makes a guest of the chosen number on another node while the image is fetched.
+#[tokio::test(start_paused = true)]
+async fn an_image_whose_vmid_is_taken_on_another_node_gets_another_one() {
+    let url = web().await;
+    let mut bench = Bench::new();
+    bench.ready().await;
+    let (intent, mut record) = (image("noble", &url), ImageRecord::default());
+    let chosen = bench.fleet.image(&intent, &record).await;
+    assert_eq!(chosen.outcome, Outcome::Persist);
+    record = chosen.record;
+    let (node, taken) = record
+        .replicas
+        .iter()
+        .map(|(node, replica)| (node.clone(), replica.vmid))
+        .next()
+        .unwrap();
+    let nodes = bench.cluster().nodes();
+    let other = nodes.into_iter().find(|name| *name != node.to_string());
+    let other = bench
+        .client()
+        .node(&pve::NodeName::new(other.unwrap()).unwrap());
+    let foreign = pve::CreateQemu::new(taken, pve::GuestConfig::new().with("name", "theirs"));
+    other.create_qemu(&foreign).await.unwrap();
+    let made = drive(&mut bench, &intent, &mut record, false).await;
+    assert_eq!(made.outcome, Outcome::Settled, "{made:?}");
+    assert_ne!(record.replicas[&node].vmid, taken);
+    let volumes = bench.inventory().await.volumes;
+    assert!(
+        !volumes
+            .iter()
+            .any(|volume| volume.contains("import/oxmox-"))
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_is_down_keeps_no_other_from_having_the_image() {
+    let url = web().await;
+    let mut bench = Bench::new();
+    bench.ready().await;
+    let mut intent = image("noble", &url);
+    let [down, up] = ["pve1", "pve2"].map(|name| pve::NodeName::new(name).unwrap());
+    intent.nodes = vec![down, up.clone()];
+    bench.answer_from("pve2");
+    bench.cluster().kill_node("pve1");
+    bench.run_for(Duration::from_mins(2)).await;
+    let mut record = ImageRecord::default();
+    for _ in 0..60 {
+        let progress = bench.fleet.image(&intent, &record).await;
+        record = progress.record;
+        if progress.outcome != Outcome::Persist {
+            bench.run_for(Duration::from_secs(2)).await;
+        }
+    }
+    let there = bench.fleet.image(&intent, &record).await;
+    assert!(
+        matches!(
+            there.outcome,
+            Outcome::Waiting {
+                what: fleet::Waiting::NodeDown,
+                ..
+            }
+        ),
+        "{:?}",
+        there.outcome
+    );
+    let on: Vec<_> = there
+        .facts
+        .templates
+        .into_iter()
+        .map(|(node, _)| node)
+        .collect();
+    assert_eq!(on, [up]);
 }
 
 /// Prepares and removes an image with a crash at the nth request; false when there were fewer.

@@ -1,4 +1,7 @@
-use fleet::Outcome;
+use std::time::Duration;
+
+use fleet::{Outcome, Waiting};
+use pve::{ConfigChange, GuestConfig};
 
 use crate::harness::{Bench, machine};
 
@@ -22,4 +25,46 @@ async fn a_removed_machine_leaves_nothing_behind() {
             .await
             .unwrap()
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_machine_goes_when_its_protection_is_no_longer_declared() {
+    let mut bench = Bench::new();
+    bench.ready().await;
+    let mut wish = machine("web", TEMPLATE);
+    wish.options.protection = Some(true);
+    wish.policy.protected = true;
+    let owner = bench.want(wish.clone());
+    bench.run().await;
+    let identity = bench.record(&owner).identity.clone().unwrap();
+    bench.delete(&owner);
+    bench.run_for(Duration::from_mins(2)).await;
+    let waits = bench.call_now(&owner).await.outcome;
+    let what = |outcome: &Outcome| match outcome {
+        Outcome::Waiting { what, .. } => Some(*what),
+        _ => None,
+    };
+    assert_eq!(what(&waits), Some(Waiting::Protected), "{waits:?}");
+    wish.options.protection = Some(false);
+    wish.policy.protected = false;
+    bench.want(wish);
+    bench.run().await;
+    let cluster = bench.client().cluster();
+    assert!(cluster.is_free(identity.vmid).await.unwrap());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_machine_that_somebody_else_protects_stays() {
+    let mut bench = Bench::new();
+    bench.ready().await;
+    let owner = bench.want(machine("web", TEMPLATE));
+    bench.run().await;
+    let identity = bench.record(&owner).identity.clone().unwrap();
+    let guest = bench.client().node(&identity.node).qemu(identity.vmid);
+    let protect = GuestConfig::new().with("protection", 1);
+    guest.configure(&ConfigChange::set(protect)).await.unwrap();
+    bench.delete(&owner);
+    bench.run_for(Duration::from_mins(5)).await;
+    let cluster = bench.client().cluster();
+    assert!(!cluster.is_free(identity.vmid).await.unwrap());
 }

@@ -140,7 +140,6 @@ async fn an_installer_is_in_its_drive_and_in_the_boot_order_behind_the_disk() {
     };
     intent.init = None;
     intent.policy.readiness = Readiness::Running;
-    intent.placement.nodes = vec![node];
     let owner = bench.want(intent);
     bench.run().await;
     assert_eq!(

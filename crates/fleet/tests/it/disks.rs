@@ -1,0 +1,316 @@
+//! What becomes of disks that are taken out, put back, grown and copied.
+
+use std::time::Duration;
+
+use fleet::{
+    GuestIntent, Outcome, Owner, Size,
+    intent::{
+        BackupIntent, BackupMode, CloneMode, Compression, Disk, Init, InitMode, Power, Source,
+        TemplateRef,
+    },
+};
+use pve::{
+    ConfigChange, GuestConfig, NodeName, StorageId,
+    api::guest::{ConfigView, migrate::MigrateQemu},
+};
+
+use crate::harness::{Bench, cluster_name, machine, owner};
+
+const TEMPLATE: &str = "ubuntu-24-04";
+
+/// A front-end that reads configurations again every few seconds.
+async fn bench() -> Bench {
+    let mut bench = Bench::new();
+    bench.options.audit_interval = Duration::from_secs(10);
+    bench.restart();
+    bench.ready().await;
+    bench
+}
+
+fn with_data() -> GuestIntent {
+    let mut intent = machine("web", TEMPLATE);
+    intent.disks.push(Disk {
+        name: "data".to_owned(),
+        size: Some(Size::gib(10)),
+        ..Disk::default()
+    });
+    intent
+}
+
+async fn settled(intent: GuestIntent) -> (Bench, Owner, pve::Qemu) {
+    let mut bench = bench().await;
+    let owner = bench.want(intent);
+    bench.run().await;
+    let qemu = qemu(&bench, &owner);
+    (bench, owner, qemu)
+}
+
+fn qemu(bench: &Bench, owner: &Owner) -> pve::Qemu {
+    let facts = &bench.progress(owner).facts;
+    let node = facts.node.clone().expect("a node");
+    bench.client().node(&node).qemu(facts.vmid.expect("a VMID"))
+}
+
+async fn config(qemu: &pve::Qemu) -> GuestConfig {
+    qemu.config(ConfigView::Next).await.unwrap()
+}
+
+fn volume(config: &GuestConfig, slot: &str) -> String {
+    let drive = config.get(slot).unwrap_or_default();
+    drive.split(',').next().unwrap_or_default().to_owned()
+}
+
+async fn take_out(qemu: &pve::Qemu, key: &str) {
+    let change = ConfigChange {
+        delete: vec![key.to_owned()],
+        ..ConfigChange::default()
+    };
+    qemu.configure(&change).await.unwrap();
+}
+
+fn drifted(bench: &Bench, owner: &Owner) -> Vec<String> {
+    let drift = bench.progress(owner).facts.drift.iter();
+    drift.map(|drift| drift.key.clone()).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_disk_taken_out_by_hand_comes_back_with_what_is_on_it() {
+    let (mut bench, owner, qemu) = settled(with_data()).await;
+    let before = volume(&config(&qemu).await, "scsi1");
+    take_out(&qemu, "scsi1").await;
+    assert_eq!(config(&qemu).await.get("unused0"), Some(before.as_str()));
+    bench.run_for(Duration::from_mins(2)).await;
+    let after = config(&qemu).await;
+    assert_eq!(volume(&after, "scsi1"), before, "{}", bench.stories());
+    assert_eq!(after.get("unused0"), None);
+    assert_eq!(bench.progress(&owner).outcome, Outcome::Settled);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_disk_that_is_nowhere_is_missed_and_no_empty_one_takes_its_place() {
+    let (mut bench, owner, qemu) = settled(with_data()).await;
+    take_out(&qemu, "scsi1").await;
+    take_out(&qemu, "unused0").await;
+    bench.run_for(Duration::from_mins(2)).await;
+    assert_eq!(config(&qemu).await.get("scsi1"), None);
+    assert_eq!(drifted(&bench, &owner), ["scsi1"]);
+    assert_eq!(bench.progress(&owner).outcome, Outcome::Settled);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_root_disk_taken_out_of_a_copy_comes_back_and_boots() {
+    let mut intent = machine("web", TEMPLATE);
+    intent.power = Power::Off;
+    intent.disks.clear();
+    let (mut bench, _, qemu) = settled(intent).await;
+    // Until it was read once, nobody knows what PVE called the copy of the disk.
+    bench.run_for(Duration::from_secs(30)).await;
+    let before = volume(&config(&qemu).await, "scsi0");
+    take_out(&qemu, "scsi0").await;
+    bench.run_for(Duration::from_mins(2)).await;
+    let after = config(&qemu).await;
+    assert_eq!(volume(&after, "scsi0"), before);
+    assert!(after.get("boot").unwrap().starts_with("order=scsi0"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_disk_declared_again_is_the_old_one_and_its_place_is_free_meanwhile() {
+    let (mut bench, owner, qemu) = settled(with_data()).await;
+    let before = volume(&config(&qemu).await, "scsi1");
+    bench.want(machine("web", TEMPLATE));
+    bench.run().await;
+    assert_eq!(config(&qemu).await.get("unused0"), Some(before.as_str()));
+    let theirs = GuestConfig::new().with("scsi1", "local-lvm:1");
+    qemu.configure(&ConfigChange::set(theirs)).await.unwrap();
+    bench.run_for(Duration::from_mins(2)).await;
+    let theirs = volume(&config(&qemu).await, "scsi1");
+    assert!(!theirs.is_empty(), "what somebody puts there is theirs");
+    bench.want(with_data());
+    bench.run().await;
+    let after = config(&qemu).await;
+    assert_eq!(volume(&after, "scsi1"), theirs);
+    assert_eq!(volume(&after, "scsi2"), before);
+    assert_eq!(bench.progress(&owner).outcome, Outcome::Settled);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_disk_grown_by_hand_is_reported_and_the_guest_kept() {
+    let (mut bench, owner, qemu) = settled(with_data()).await;
+    qemu.resize("scsi1", "20G", None).await.unwrap();
+    bench.run_for(Duration::from_mins(2)).await;
+    assert_eq!(drifted(&bench, &owner), ["scsi1"]);
+    let mut more = with_data();
+    more.hardware.cpu.limit = Some(1.0);
+    bench.want(more);
+    bench.run().await;
+    assert_eq!(bench.progress(&owner).outcome, Outcome::Settled);
+    assert_eq!(config(&qemu).await.get("cpulimit"), Some("1"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_copy_of_a_machine_has_its_disks_under_their_names() {
+    let mut original = with_data();
+    original.power = Power::Off;
+    let (mut bench, first, _) = settled(original).await;
+    let from = bench.progress(&first).facts.vmid.expect("a VMID");
+    let mut copy = with_data();
+    copy.owner = owner("copy");
+    copy.name = "copy".to_owned();
+    copy.source = Source::Template {
+        from: TemplateRef::Vmid(from),
+        mode: CloneMode::Full,
+        snapshot: None,
+    };
+    let copy = bench.want(copy);
+    bench.run().await;
+    let outcome = &bench.progress(&copy).outcome;
+    assert_eq!(outcome, &Outcome::Settled, "{}", bench.stories());
+    let config = config(&qemu(&bench, &copy)).await;
+    assert!(config.get("scsi1").is_some());
+    assert_eq!(config.get("scsi2"), None, "no empty disk beside it");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_restored_keeps_its_disks_where_they_were() {
+    let mut bench = bench().await;
+    let mut intent = machine("web", TEMPLATE);
+    intent.source = Source::Empty;
+    intent.power = Power::Off;
+    intent.disks[0].bus = fleet::intent::Bus::Virtio;
+    intent.disks.push(Disk {
+        name: "data".to_owned(),
+        size: Some(Size::gib(10)),
+        ..Disk::default()
+    });
+    let first = bench.want(intent);
+    bench.run().await;
+    let backup = BackupIntent {
+        owner: owner("backup"),
+        cluster: cluster_name(),
+        guest: bench.progress(&first).facts.vmid.expect("a VMID"),
+        guest_owner: Some(first.clone()),
+        storage: StorageId::new("nfs").unwrap(),
+        mode: BackupMode::Stop,
+        compress: Compression::Zstd,
+        notes: String::new(),
+        protected: false,
+    };
+    let mut record = fleet::ActionRecord::default();
+    let volume = loop {
+        let progress = bench.fleet.backup(&backup, &record).await;
+        record = progress.record;
+        match progress.outcome {
+            Outcome::Settled => break progress.facts.volume.unwrap(),
+            Outcome::Persist => {}
+            _ => bench.run_for(Duration::from_secs(1)).await,
+        }
+    };
+    let mut again = with_data();
+    again.owner = owner("again");
+    again.name = "again".to_owned();
+    again.source = Source::Backup { volume };
+    again.power = Power::Off;
+    let again = bench.want(again);
+    bench.run().await;
+    let outcome = &bench.progress(&again).outcome;
+    assert_eq!(outcome, &Outcome::Settled, "{}", bench.stories());
+    let config = config(&qemu(&bench, &again)).await;
+    assert!(config.get("boot").unwrap().starts_with("order=virtio0"));
+    assert!(config.get("scsi0").is_some(), "the data disk");
+    assert_eq!(config.get("scsi1"), None, "no empty disk beside it");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_machine_that_moved_does_not_need_the_node_it_was_made_on() {
+    let mut intent = with_data();
+    intent.placement.nodes = vec![NodeName::new("pve2").unwrap()];
+    let (mut bench, owner, there) = settled(intent.clone()).await;
+    let mut how = MigrateQemu::online(NodeName::new("pve3").unwrap());
+    how.with_local_disks = true;
+    there.migrate(&how).await.unwrap();
+    bench.run_for(Duration::from_mins(5)).await;
+    let now = bench.progress(&owner).facts.node.clone();
+    assert_eq!(now, Some(NodeName::new("pve3").unwrap()));
+    bench.cluster().kill_node("pve2");
+    bench.run_for(Duration::from_mins(2)).await;
+    intent.hardware.cpu.limit = Some(1.0);
+    bench.want(intent);
+    bench.run_for(Duration::from_mins(2)).await;
+    let outcome = bench.call_now(&owner).await.outcome;
+    assert_eq!(outcome, Outcome::Settled, "{}", bench.stories());
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_only_root_may_write_is_copied_and_not_sent() {
+    let mut bench = bench().await;
+    let args = GuestConfig::new().with("args", "-no-hpet");
+    for (vmid, node) in templates(&bench).await {
+        let qemu = bench.client().node(&node).qemu(vmid);
+        qemu.configure(&ConfigChange::set(args.clone()))
+            .await
+            .unwrap();
+    }
+    let owner = bench.want(full("web"));
+    bench.run().await;
+    let outcome = &bench.progress(&owner).outcome;
+    assert_eq!(outcome, &Outcome::Settled, "{}", bench.stories());
+    let config = config(&qemu(&bench, &owner)).await;
+    assert_eq!(config.get("args"), Some("-no-hpet"));
+    assert!(bench.counts().contains("/clone"), "{}", bench.counts());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_copy_has_the_password_that_is_declared_and_never_the_stars() {
+    for mode in [CloneMode::Full, CloneMode::Auto] {
+        let mut bench = bench().await;
+        let theirs = GuestConfig::new().with("cipassword", "theirs");
+        for (vmid, node) in templates(&bench).await {
+            let qemu = bench.client().node(&node).qemu(vmid);
+            qemu.configure(&ConfigChange::set(theirs.clone()))
+                .await
+                .unwrap();
+        }
+        let mut passwords = Vec::new();
+        for password in [None, Some("$5$salt$ours")] {
+            let mut intent = full(if password.is_some() { "ours" } else { "theirs" });
+            if let Source::Template { mode: how, .. } = &mut intent.source {
+                *how = mode;
+            }
+            intent.init = Some(Init {
+                mode: InitMode::Native,
+                password: password.map(Into::into),
+                ..Init::default()
+            });
+            let owner = bench.want(intent);
+            bench.run().await;
+            let outcome = &bench.progress(&owner).outcome;
+            assert_eq!(outcome, &Outcome::Settled, "{}", bench.stories());
+            let user = qemu(&bench, &owner).cloudinit_dump("user").await.unwrap();
+            let line = user.lines().find(|line| line.starts_with("password:"));
+            passwords.push(line.unwrap_or_default().to_owned());
+        }
+        assert!(passwords[0].contains("$5$"), "{mode:?}: {passwords:?}");
+        assert!(passwords[1].ends_with("$5$salt$ours"), "{passwords:?}");
+    }
+}
+
+fn full(name: &str) -> GuestIntent {
+    let mut intent = machine(name, TEMPLATE);
+    if let Source::Template { mode, .. } = &mut intent.source {
+        *mode = CloneMode::Full;
+    }
+    intent
+}
+
+async fn templates(bench: &Bench) -> Vec<(pve::Vmid, NodeName)> {
+    let mut found = Vec::new();
+    for node in bench.cluster().nodes() {
+        let node = NodeName::new(node).unwrap();
+        let rows = bench.client().node(&node).qemu_list(false).await.unwrap();
+        let named = rows
+            .into_iter()
+            .filter(|row| row.name.as_deref() == Some(TEMPLATE));
+        found.extend(named.filter_map(|row| Some((row.vmid?, node.clone()))));
+    }
+    found
+}
