@@ -55,8 +55,8 @@ pub struct VMBackupSpec {
     /// How it is compressed.
     #[serde(default)]
     pub compression: BackupCompression,
-    /// A note, shown on PVE.
-    #[schemars(length(max = 1024))]
+    /// A note, shown on PVE, which has room for a little more: who made the backup is written there, too.
+    #[schemars(length(max = 800))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub notes: Option<String>,
     /// Whether the backup goes away with this object. `Retain` unless said otherwise.
@@ -124,7 +124,7 @@ pub struct VMBackupStatus {
     pub record: Option<FleetRecord>,
 }
 
-/// A machine from a backup.
+/// A machine or a container from a backup.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[kube(
     group = "infra.virtrigaud.io",
@@ -137,7 +137,7 @@ pub struct VMBackupStatus {
     category = "oxmox",
     derive = "PartialEq",
     validation = Rule::new("self.metadata.name.size() <= 63").message("metadata.name must not be longer than 63 characters"),
-    doc = "A machine from a backup.",
+    doc = "A machine or a container from a backup.",
     printcolumn(name = "Backup", type_ = "string", json_path = ".spec.backupRef.name"),
     printcolumn(name = "Target", type_ = "string", json_path = ".spec.targetName"),
     printcolumn(
@@ -168,10 +168,13 @@ pub struct VMRestoreSpec {
     /// The Provider, when `volume` is given.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub provider_ref: Option<LocalRef>,
-    /// Name of the VirtualMachine to make.
-    #[schemars(length(min = 1, max = 253))]
+    /// Name of the VirtualMachine to make; of the Container, if a container was backed up.
+    #[schemars(
+        length(min = 1, max = 63),
+        regex(pattern = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$")
+    )]
     pub target_name: String,
-    /// Storage for its disks; those of the backup when left out.
+    /// Storage for its disks. Left out, a machine's go where they were, and a container's to the storage its node keeps containers on.
     #[schemars(length(max = 100))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub storage: Option<String>,
@@ -194,7 +197,7 @@ pub struct VMRestoreStatus {
     /// One word for the eye.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub phase: Option<Phase>,
-    /// The machine made.
+    /// What was made.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub target_ref: Option<LocalRef>,
+    pub target_ref: Option<GuestRef>,
 }

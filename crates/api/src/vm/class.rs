@@ -26,6 +26,11 @@ use super::{common::ConditionList, hardware::Hardware, quantity::Bytes};
     printcolumn(name = "Storage", type_ = "string", json_path = ".spec.storage.class"),
     printcolumn(name = "VMs", type_ = "integer", json_path = ".status.usedBy"),
     printcolumn(
+        name = "Ready",
+        type_ = "string",
+        json_path = ".status.conditions[?(@.type==\"Ready\")].status"
+    ),
+    printcolumn(
         name = "Age",
         type_ = "date",
         json_path = ".metadata.creationTimestamp"

@@ -26,6 +26,7 @@ use super::{
     shortname = "vmcl",
     category = "oxmox",
     derive = "PartialEq",
+    validation = Rule::new("self.metadata.name.size() <= 63").message("metadata.name must not be longer than 63 characters"),
     doc = "A new machine from an existing one. It makes a VirtualMachine, which lives on when the VMClone is deleted.",
     printcolumn(
         name = "Source",
@@ -77,7 +78,10 @@ fn yes() -> bool {
 #[serde(rename_all = "camelCase")]
 pub struct CloneTarget {
     /// Its name; the VMClone's when left out.
-    #[schemars(length(max = 253))]
+    #[schemars(
+        length(min = 1, max = 63),
+        regex(pattern = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$")
+    )]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
     /// Labels for it.

@@ -8,7 +8,7 @@ use super::common::LocalRef;
 /// Asks for one visit to a machine's serial line or screen. Whoever may create it in a namespace may see the consoles there.
 ///
 /// The visitor makes up a secret, writes its digest here and goes with the object's name and the secret to the address in the
-/// machine's `status.consoleURL`. The object is taken away with the visit, or when a minute has passed without one.
+/// machine's `status.consoleURL`. It is good for a minute; the object is taken away with the visit, or some minutes later.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[kube(
     group = "infra.virtrigaud.io",
@@ -19,7 +19,7 @@ use super::common::LocalRef;
     shortname = "vmcon",
     category = "oxmox",
     derive = "PartialEq",
-    doc = "Asks for one visit to a machine's serial line or screen: whoever may create it in a namespace may see the consoles there. `oxmox vm console` makes it, and it is gone after the visit or a minute.",
+    doc = "Asks for one visit to a machine's serial line or screen: whoever may create it in a namespace may see the consoles there. `oxmox vm console` makes it, it is good for a minute, and gone after the visit or some minutes later.",
     printcolumn(name = "VM", type_ = "string", json_path = ".spec.vmRef.name"),
     printcolumn(
         name = "Age",

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     common::{ConditionList, KeySelector, LocalRef, NamespacedRef, Phase},
-    machine::{DeletionPolicy, RevertTo, RevertWish, Startup},
+    machine::{DeletionPolicy, RestoreFrom, RevertTo, RevertWish, Startup},
     power::PowerState,
     quantity::Bytes,
     record::{FleetRecord, StepView},
@@ -44,7 +44,13 @@ use super::{
 #[serde(rename_all = "camelCase")]
 #[x_kube(
     validation = Rule::new("!has(self.providerRef) || !has(oldSelf.providerRef) || self.providerRef == oldSelf.providerRef").message("providerRef cannot change; make a new Container there"),
-    validation = Rule::new("self.template == oldSelf.template").message("template is used when the container is made and cannot change; make a new Container")
+    validation = Rule::new("has(self.template) != has(self.restoreFrom)").message("give template or restoreFrom, exactly one"),
+    validation = Rule::new("has(self.template) == has(oldSelf.template) && (!has(self.template) || self.template == oldSelf.template)").message("template is used when the container is made and cannot change; make a new Container"),
+    validation = Rule::new("has(self.restoreFrom) == has(oldSelf.restoreFrom) && (!has(self.restoreFrom) || self.restoreFrom == oldSelf.restoreFrom)").message("restoreFrom is used when the container is made and cannot change; make a new Container"),
+    validation = Rule::new("has(self.unprivileged) == has(oldSelf.unprivileged) && (!has(self.unprivileged) || self.unprivileged == oldSelf.unprivileged)").message("unprivileged is used when the container is made and cannot change; make a new Container"),
+    validation = Rule::new("has(self.sshKeys) == has(oldSelf.sshKeys) && (!has(self.sshKeys) || self.sshKeys == oldSelf.sshKeys)").message("sshKeys are used when the container is made and cannot change; change /root/.ssh/authorized_keys in it, or make a new Container"),
+    validation = Rule::new("has(self.passwordSecretRef) == has(oldSelf.passwordSecretRef) && (!has(self.passwordSecretRef) || self.passwordSecretRef == oldSelf.passwordSecretRef)").message("passwordSecretRef is used when the container is made and cannot change; change the password in it, or make a new Container"),
+    validation = Rule::new("!has(self.restoreFrom) || !(has(self.passwordSecretRef) || has(self.sshKeys) || has(self.unprivileged))").message("passwordSecretRef, sshKeys and unprivileged are for new containers: one that is restored has what it had; leave them out")
 )]
 pub struct ContainerSpec {
     /// The Provider whose cluster it runs on. May be left out while the namespace has exactly one.
@@ -52,18 +58,22 @@ pub struct ContainerSpec {
     pub provider_ref: Option<NamespacedRef>,
     /// The template: a volume id (`local:vztmpl/debian-12-standard_12.7-1_amd64.tar.zst`).
     #[schemars(length(min = 1, max = 512))]
-    pub template: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub template: Option<String>,
+    /// Instead: the backup to make it from. What is declared beside it replaces what the backup brings.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub restore_from: Option<RestoreFrom>,
     /// CPUs.
     #[schemars(range(min = 1, max = 1024))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cpus: Option<u32>,
-    /// Memory.
+    /// Memory; 512Mi when left out, unless it is restored.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory: Option<Bytes>,
     /// Swap.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub swap: Option<Bytes>,
-    /// The root file system.
+    /// The root file system; 8Gi when left out, unless it is restored.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub root_fs: Option<RootFs>,
     /// More file systems.

@@ -283,9 +283,11 @@ pub struct Rng {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub source: Option<String>,
     /// Bytes per period.
+    #[schemars(range(min = 0, max = 2_147_483_647))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_bytes: Option<u32>,
     /// Period in milliseconds.
+    #[schemars(range(min = 1, max = 2_147_483_647))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub period_millis: Option<u32>,
 }

@@ -41,14 +41,17 @@ use super::common::{ConditionList, LocalRef};
 #[x_kube(
     validation = Rule::new("has(self.source) != has(self.tag)").message("give source (a template's name or VMID, a URL, or storage:iso/file.iso) or tag, exactly one"),
     validation = Rule::new("!has(self.checksum) || (has(self.source) && string(self.source).startsWith('http'))").message("checksum is compared when a URL is downloaded; give a URL as source, or remove it"),
-    validation = Rule::new("!has(self.storage) || (has(self.source) && string(self.source).startsWith('http'))").message("storage says where the template of a URL is kept; give a URL as source, or remove it")
+    validation = Rule::new("!has(self.storage) || (has(self.source) && string(self.source).startsWith('http'))").message("storage says where the template of a URL is kept; give a URL as source, or remove it"),
+    validation = Rule::new("!has(self.source) || !string(self.source).startsWith('http') || !(string(self.source).endsWith('.gz') || string(self.source).endsWith('.xz') || string(self.source).endsWith('.zst') || string(self.source).endsWith('.bz2') || string(self.source).endsWith('.lzo') || string(self.source).endsWith('.zip'))").message("PVE does not unpack disk images that it downloads: give the URL of a qcow2, raw or vmdk file"),
+    validation = Rule::new("!has(oldSelf.source) || !string(oldSelf.source).startsWith('http') || (has(self.source) && self.source == oldSelf.source && has(self.checksum) == has(oldSelf.checksum) && (!has(self.checksum) || self.checksum == oldSelf.checksum))").message("source and checksum of a download cannot change, since templates and machines were made from it: make another VMImage")
 )]
 pub struct VMImageSpec {
     /// A template's name or VMID (`ubuntu-22-template`, `9000`), a disk image's URL (`https://…`), or an
     /// ISO on a PVE storage (`local:iso/debian-12.iso`). Templates are found on whatever node they are.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub source: Option<ImageSource>,
-    /// Instead of `source`: the newest template carrying this PVE tag.
+    /// Instead of `source`: a template carrying this PVE tag. Of several, each machine is made from the one
+    /// nearest to its node, and of those from the one with the lowest VMID.
     #[schemars(length(min = 1, max = 64))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tag: Option<String>,
@@ -139,7 +142,13 @@ impl JsonSchema for ImageSource {
     }
 
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({ "x-kubernetes-int-or-string": true, "minLength": 1, "maxLength": 2048 })
+        json_schema!({
+            "x-kubernetes-int-or-string": true,
+            "minLength": 1,
+            "maxLength": 2048,
+            "minimum": 100,
+            "maximum": 999_999_999,
+        })
     }
 }
 

@@ -29,6 +29,11 @@ use super::{
     category = "oxmox",
     derive = "PartialEq",
     validation = Rule::new("self.metadata.name.size() <= 63").message("metadata.name must not be longer than 63 characters"),
+    validation = Rule::new("!has(self.spec.providerRef) || !has(oldSelf.spec.providerRef) || self.spec.providerRef == oldSelf.spec.providerRef").message("providerRef cannot change: a guest does not move between PVE clusters; make a new VirtualMachine there"),
+    validation = Rule::new("!has(self.spec.imageRef) || !has(oldSelf.spec.imageRef) || self.spec.imageRef == oldSelf.spec.imageRef").message("imageRef is used when the machine is made and cannot change; make a new VirtualMachine, or use a VMSet to roll a new image out"),
+    validation = Rule::new("!has(oldSelf.spec.adopt) || has(self.spec.adopt)").message("adopt cannot be taken out: the guest was there before; delete this VirtualMachine to let it go"),
+    validation = Rule::new("!has(self.spec.adopt) || !has(oldSelf.spec.adopt) || self.spec.adopt.vmid == oldSelf.spec.adopt.vmid").message("adopt.vmid cannot change; make a new VirtualMachine for the other guest"),
+    validation = Rule::new("!has(self.spec.cloneFrom) || !has(oldSelf.spec.cloneFrom) || self.spec.cloneFrom == oldSelf.spec.cloneFrom").message("cloneFrom is used when the machine is made and cannot change; make a new VirtualMachine"),
     doc = "A virtual machine on a Proxmox VE cluster.",
     printcolumn(name = "Phase", type_ = "string", json_path = ".status.phase"),
     printcolumn(
@@ -71,12 +76,9 @@ use super::{
 )]
 #[serde(rename_all = "camelCase")]
 #[x_kube(
-    validation = Rule::new("!has(self.providerRef) || !has(oldSelf.providerRef) || self.providerRef == oldSelf.providerRef").message("providerRef cannot change: a guest does not move between PVE clusters; make a new VirtualMachine there"),
     validation = Rule::new("!has(self.managementPolicy) || self.managementPolicy != 'Observe' || !has(self.deletionPolicy) || self.deletionPolicy == 'Orphan'").message("managementPolicy Observe changes nothing, and removes nothing: leave deletionPolicy out, or set managementPolicy to Manage"),
-    validation = Rule::new("!has(self.imageRef) || !has(oldSelf.imageRef) || self.imageRef == oldSelf.imageRef").message("imageRef is used when the machine is made and cannot change; make a new VirtualMachine, or use a VMSet to roll a new image out"),
-    validation = Rule::new("!has(self.adopt) || !has(oldSelf.adopt) || self.adopt.vmid == oldSelf.adopt.vmid").message("adopt.vmid cannot change; make a new VirtualMachine for the other guest"),
+    validation = Rule::new("!has(self.managementPolicy) || self.managementPolicy != 'Observe' || has(self.adopt)").message("managementPolicy Observe looks at a guest that exists: give its adopt.vmid, or set managementPolicy to Manage"),
     validation = Rule::new("[has(self.adopt), has(self.imageRef), has(self.cloneFrom), has(self.restoreFrom)].filter(x, x).size() <= 1").message("a machine has one origin: give one of imageRef, cloneFrom, restoreFrom and adopt"),
-    validation = Rule::new("!has(self.cloneFrom) || !has(oldSelf.cloneFrom) || self.cloneFrom == oldSelf.cloneFrom").message("cloneFrom is used when the machine is made and cannot change; make a new VirtualMachine"),
     validation = Rule::new("has(self.classRef) || !has(self.cpus) || has(self.memory)").message("without classRef give both cpus and memory")
 )]
 pub struct VirtualMachineSpec {
@@ -103,14 +105,17 @@ pub struct VirtualMachineSpec {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub restore_from: Option<RestoreFrom>,
     /// Whether it runs: `On`, `Off` or `OffGraceful` (asked to shut down, cut off after the timeout),
-    /// `OffHard` (cut off), `Paused` or `Suspended`. Unquoted `On` and `Off` work.
-    #[serde(default)]
-    pub power_state: PowerState,
+    /// `OffHard` (cut off), `Paused` or `Suspended`. Unquoted `On` and `Off` work. Left out, a machine that is made runs, and
+    /// one that was adopted is left as it is.
+    #[schemars(with = "PowerState")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub power_state: Option<PowerState>,
     /// How long a clean shutdown may take before the guest is cut off.
     #[schemars(range(min = 1, max = 86400))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub shutdown_timeout_seconds: Option<u32>,
     /// Raise it to restart the running guest once.
+    #[schemars(range(min = 0, max = 4_294_967_295u32))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub restarts: Option<u32>,
     /// Network interfaces, in the order the guest sees them. Without any, the image's are kept.
@@ -307,8 +312,7 @@ pub enum UpdatePolicy {
 impl VirtualMachineSpec {
     /// What happens to the guest when this object is deleted.
     #[must_use]
-    pub fn deletion(&self) -> DeletionPolicy {
-        let adopted = self.adopt.is_some();
+    pub fn deletion(&self, adopted: bool) -> DeletionPolicy {
         match self.management_policy {
             ManagementPolicy::Observe => DeletionPolicy::Orphan,
             ManagementPolicy::Manage => self.deletion_policy.unwrap_or(if adopted {
@@ -372,7 +376,7 @@ pub struct CloneFrom {
     pub snapshot_ref: Option<LocalRef>,
 }
 
-/// A backup to make the machine from.
+/// A backup to make a guest from.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(validation = Rule::new("has(self.backupRef) != has(self.volume)").message("give backupRef (a VMBackup) or volume (a PVE backup volume), exactly one"))]
@@ -384,7 +388,8 @@ pub struct RestoreFrom {
     #[schemars(length(max = 512))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub volume: Option<String>,
-    /// Storage for the disks; those of the backup when left out.
+    /// Storage for the disks. Left out, a machine's go where they were, and a container's to the storage its node keeps
+    /// containers on.
     #[schemars(length(max = 100))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub storage: Option<String>,

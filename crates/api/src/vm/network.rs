@@ -106,6 +106,7 @@ pub struct Route {
     #[schemars(length(max = 64))]
     pub via: String,
     /// Metric.
+    #[schemars(range(min = 0, max = 4_294_967_295u32))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub metric: Option<u32>,
 }

@@ -28,6 +28,11 @@ use super::{common::ConditionList, quantity::Bytes};
     ),
     printcolumn(name = "VMs", type_ = "integer", json_path = ".status.usedBy"),
     printcolumn(
+        name = "Ready",
+        type_ = "string",
+        json_path = ".status.conditions[?(@.type==\"Ready\")].status"
+    ),
+    printcolumn(
         name = "Age",
         type_ = "date",
         json_path = ".metadata.creationTimestamp"

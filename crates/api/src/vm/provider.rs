@@ -181,7 +181,8 @@ pub struct EnvVar {
     /// Which setting. `PVE_ENDPOINT`, `PVE_TOKEN_ID`, `PVE_TOKEN_SECRET`, `PVE_USERNAME` and `PVE_PASSWORD`
     /// stand in for what the spec or the Secret leave out; `PVE_NODE_SELECTOR` lists nodes, separated by
     /// commas; `PVE_INSECURE_SKIP_VERIFY` is `true` or `false`; `PVE_CA_BUNDLE` is PEM text; `LOG_LEVEL`
-    /// is `debug`, `info`, `warn` or `error` for what is logged about this Provider.
+    /// is `error`, `warn`, `info`, `debug` or `trace` for what is logged about this Provider's guests, whatever the
+    /// process logs otherwise.
     #[schemars(length(max = 64), extend("enum" = [
         "PVE_ENDPOINT", "PVE_TOKEN_ID", "PVE_TOKEN_SECRET", "PVE_USERNAME", "PVE_PASSWORD",
         "PVE_NODE_SELECTOR", "PVE_INSECURE_SKIP_VERIFY", "PVE_CA_BUNDLE", "LOG_LEVEL"

@@ -125,9 +125,21 @@ impl JsonSchema for Bytes {
     }
 
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        // As many digits before each unit as are sure to fit; a pattern does not look at numbers.
+        let number = |digits: u8| format!(r"[0-9]{{1,{digits}}}(\.[0-9]{{1,9}})?");
+        let units = [
+            ("(Ki|k)", 16),
+            ("Mi?", 13),
+            ("Gi?", 10),
+            ("Ti?", 7),
+            ("Pi?", 4),
+        ];
+        let mut forms = vec![number(19)];
+        forms.extend(units.map(|(unit, digits)| number(digits) + unit));
         json_schema!({
             "x-kubernetes-int-or-string": true,
-            "pattern": r"^[0-9]+(\.[0-9]{1,9})?([KMGTP]i|[kMGTP])?$",
+            "pattern": format!("^({})$", forms.join("|")),
+            "minimum": 0,
         })
     }
 }
@@ -147,6 +159,29 @@ mod tests {
             ("0.1k", 100),
         ] {
             assert_eq!(text.parse::<Bytes>().unwrap(), Bytes(bytes), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_the_schema_lets_in_can_be_read() {
+        let schema = Bytes::json_schema(&mut SchemaGenerator::default());
+        let pattern = schema.get("pattern").and_then(|it| it.as_str()).unwrap();
+        let pattern = regex::Regex::new(pattern).unwrap();
+        for (unit, _) in UNITS.into_iter().chain([("", 1)]) {
+            let most = (1..30)
+                .rev()
+                .map(|digits| "9".repeat(digits) + ".999999999" + unit);
+            let most = most
+                .into_iter()
+                .find(|text| pattern.is_match(text))
+                .unwrap();
+            assert!(most.parse::<Bytes>().is_ok(), "{most}");
+        }
+        for text in ["40Gi", "1.5Ti", "512M", "1024", "16383Ti", "64k"] {
+            assert!(pattern.is_match(text), "{text}");
+        }
+        for text in ["-1Gi", "99999999Pi", "Gi", "4GB", "1.1234567891"] {
+            assert!(!pattern.is_match(text), "{text}");
         }
     }
 

@@ -24,6 +24,7 @@ use super::{common::ConditionList, machine::VirtualMachineSpec};
     shortname = "vmset",
     category = "oxmox",
     derive = "PartialEq",
+    validation = Rule::new("self.metadata.name.size() <= 58").message("metadata.name must not be longer than 58 characters: the set's machines are named after it, with their number"),
     doc = "Several machines alike, numbered, with a rolling update when the template changes.",
     scale(
         spec_replicas_path = ".spec.replicas",
@@ -75,7 +76,7 @@ pub struct VMTemplateSpec {
     /// Labels and annotations for them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub metadata: Option<VMTemplateMetadata>,
-    /// Their spec. `userData` may use `{{ index }}` and `{{ name }}`.
+    /// Their spec. Texts written in `userData` may use `{{ index }}` and `{{ name }}`.
     pub spec: VirtualMachineSpec,
 }
 
@@ -119,19 +120,30 @@ pub enum SetUpdateType {
 #[serde(rename_all = "camelCase")]
 pub struct RollingUpdate {
     /// How many may be missing at a time: a number or a percentage; 1 when left out.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "count_or_share")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_unavailable: Option<IntOrString>,
     /// Machines with a lower number keep the old template.
-    #[schemars(range(min = 0))]
+    #[schemars(range(min = 0, max = 1000))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub partition: Option<i32>,
+}
+
+fn count_or_share(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+    schemars::json_schema!({
+        "x-kubernetes-int-or-string": true,
+        "nullable": true,
+        "minimum": 1,
+        "maximum": 1000,
+        "pattern": "^([0-9]{1,2}|100)%$",
+    })
 }
 
 /// Where a set stands.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct VMSetStatus {
-    /// `Ready`, `Progressing`.
+    /// `Ready`; `Progressing` while machines are being made, updated or removed.
     #[schemars(schema_with = "ConditionList::schema")]
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<Condition>,

@@ -121,6 +121,11 @@ pub struct VMSnapshotStatus {
     printcolumn(name = "Last", type_ = "date", json_path = ".status.lastScheduleTime"),
     printcolumn(name = "Kept", type_ = "integer", json_path = ".status.kept"),
     printcolumn(
+        name = "Ready",
+        type_ = "string",
+        json_path = ".status.conditions[?(@.type==\"Ready\")].status"
+    ),
+    printcolumn(
         name = "Age",
         type_ = "date",
         json_path = ".metadata.creationTimestamp"

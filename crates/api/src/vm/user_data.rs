@@ -22,6 +22,43 @@ pub struct UserData {
     pub raw: Option<GuestPayload>,
 }
 
+impl UserData {
+    fn sources(&self) -> impl Iterator<Item = &DataSource> {
+        let cloud_init = self.cloud_init.as_ref();
+        let more = cloud_init
+            .into_iter()
+            .flat_map(|it| [&it.vendor_data, &it.network_data, &it.meta_data]);
+        more.chain([&self.ignition, &self.raw]).flatten()
+    }
+
+    /// The texts that are written here.
+    pub fn texts_mut(&mut self) -> impl Iterator<Item = &mut String> {
+        let (mut inline, mut sources) = (None, vec![&mut self.ignition, &mut self.raw]);
+        if let Some(it) = &mut self.cloud_init {
+            inline = it.inline.as_mut();
+            sources.extend([&mut it.vendor_data, &mut it.network_data, &mut it.meta_data]);
+        }
+        let sources = sources.into_iter().flatten();
+        inline
+            .into_iter()
+            .chain(sources.filter_map(|source| source.inline.as_mut()))
+    }
+
+    /// The names of the Secrets that are read.
+    pub fn secrets(&self) -> impl Iterator<Item = &str> {
+        let cloud_init = self.cloud_init.as_ref();
+        let own = cloud_init.into_iter().flat_map(|it| {
+            [
+                &it.secret_ref,
+                &it.password_secret_ref,
+                &it.ssh_keys_secret_ref,
+            ]
+        });
+        let sources = self.sources().map(|source| &source.secret_ref);
+        own.chain(sources).flatten().map(|key| key.name.as_str())
+    }
+}
+
 /// cloud-init.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]

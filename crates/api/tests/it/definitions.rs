@@ -125,3 +125,41 @@ fn every_kind_shows_what_a_person_looks_for() {
         );
     }
 }
+
+/// A number that the schema lets in and the type does not hold makes the whole object unreadable.
+#[test]
+fn every_number_has_bounds_its_type_holds() {
+    for crd in api::vm::crds() {
+        walk(&crd.spec.names.kind, schema(&crd), &mut |path, at| {
+            let number = at.type_.as_deref() == Some("integer")
+                || at.x_kubernetes_int_or_string == Some(true);
+            if !number || path.contains(".status") {
+                return;
+            }
+            let least = if at
+                .format
+                .as_deref()
+                .is_some_and(|it| it.starts_with("uint"))
+            {
+                0.0
+            } else {
+                f64::from(i32::MIN)
+            };
+            assert!(
+                at.minimum.is_some_and(|it| it >= least),
+                "{path} has no minimum"
+            );
+            // An amount may be as large as a number can be written.
+            let amount = at.pattern.as_deref().is_some_and(|it| it.contains("Gi"));
+            let most = f64::from(if at.format.as_deref() == Some("uint32") {
+                u32::MAX
+            } else {
+                i32::MAX.unsigned_abs()
+            });
+            assert!(
+                amount || at.maximum.is_some_and(|it| it <= most),
+                "{path} has no maximum"
+            );
+        });
+    }
+}

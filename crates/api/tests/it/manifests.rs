@@ -114,7 +114,7 @@ fn an_unquoted_on_arrives_as_a_boolean_and_means_on() {
     let doc = documents(manifest!("machine")).remove(0);
     assert_eq!(doc["spec"]["powerState"], json!(true));
     let vm: VirtualMachine = whole(&doc);
-    assert_eq!(vm.spec.power_state, PowerState::On);
+    assert_eq!(vm.spec.power_state, Some(PowerState::On));
 }
 
 #[test]
