@@ -2,7 +2,7 @@
 
 use std::{
     collections::BTreeMap,
-    sync::{Mutex, PoisonError},
+    sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
@@ -43,7 +43,7 @@ pub(crate) struct Context {
     pub(crate) fleet: Fleet,
     pub(crate) connector: Connector,
     pub(crate) clock: Clock,
-    pub(crate) events: Events,
+    pub(crate) events: Arc<Events>,
     pub(crate) statuses: Statuses,
     pub(crate) stores: Stores,
     pub(crate) queues: Queues,
@@ -99,7 +99,7 @@ impl Failures {
 impl Context {
     pub(crate) fn new(client: Client, options: &Options, stores: Stores, queues: Queues) -> Self {
         Self {
-            events: Events::new(client.clone(), options.clock),
+            events: Arc::new(Events::new(client.clone(), options.clock)),
             client,
             fleet: options.fleet.clone(),
             connector: options.connector.clone(),
@@ -305,6 +305,16 @@ impl Context {
             tracing::warn!(kind = %K::kind(&()), name = %object.name_any(), error = %chain(error), "will try again");
         }
         Action::requeue(Duration::from_millis(500 << count.min(7)))
+    }
+}
+
+/// What the API server said if it refused what was asked for, and will again.
+pub(crate) fn refusal(error: &kube::Error) -> Option<&str> {
+    match error {
+        kube::Error::Api(status) if matches!(status.code, 400 | 403 | 413 | 422) => {
+            Some(&status.message)
+        }
+        _ => None,
     }
 }
 

@@ -13,7 +13,7 @@ use kube::{
 };
 use serde_json::json;
 
-use crate::Clock;
+use crate::{Clock, status::digest};
 
 /// Writes events about objects, each once until something else is said under the same reason.
 pub(crate) struct Events {
@@ -27,12 +27,6 @@ struct Said {
     reason: u64,
     message: u64,
     count: i32,
-}
-
-fn digest(text: &str) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    text.hash(&mut hasher);
-    hasher.finish()
 }
 
 /// Whether an event is a nuisance.

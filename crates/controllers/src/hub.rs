@@ -13,7 +13,7 @@ use std::{
     time::Duration,
 };
 
-use futures::{Stream, StreamExt as _, future::BoxFuture};
+use futures::{Stream, StreamExt as _, future::BoxFuture, stream::FuturesUnordered};
 use kube::{
     Api, Client, Resource, ResourceExt as _,
     core::NamespaceResourceScope,
@@ -31,7 +31,11 @@ use tokio::{
 };
 use tokio_stream::wrappers::UnboundedReceiverStream;
 
-use crate::known::{Known, Notes};
+use crate::{
+    events::{Events, Severity},
+    known::{Known, Notes},
+    readable::{Readable, Unreadable},
+};
 
 /// Bounds every watched kind satisfies.
 pub(crate) trait Kind:
@@ -69,38 +73,69 @@ impl<K: Kind> Watch<K> {
         self.subscribers.push(Box::new(tell));
     }
 
-    /// Watches until dropped.
-    pub(crate) fn run(self, api: Api<K>) -> BoxFuture<'static, ()> {
+    /// Watches until dropped. Of what cannot be read, the object's events tell.
+    pub(crate) fn run(self, api: Api<Readable<K>>, events: Arc<Events>) -> BoxFuture<'static, ()> {
         let Self {
             mut notes,
             subscribers,
         } = self;
         Box::pin(async move {
-            let events = watcher::watcher(api, watcher::Config::default())
+            let watch = watcher::watcher(api, watcher::Config::default())
                 .backoff(Pause::of::<K>())
                 // Nobody reads who wrote what, and it is the larger part of most objects.
                 .modify(|object| object.meta_mut().managed_fields = None);
-            let mut events = std::pin::pin!(events);
-            while let Some(event) = events.next().await {
+            let mut watch = std::pin::pin!(watch);
+            let mut complaints = FuturesUnordered::new();
+            loop {
+                let event = tokio::select! {
+                    biased;
+                    event = watch.next() => event,
+                    Some(()) = complaints.next(), if !complaints.is_empty() => continue,
+                };
                 match event {
-                    Ok(event) => {
-                        for object in notes.take(event) {
+                    None => return,
+                    Some(Ok(event)) => {
+                        let gone = matches!(event, Event::Delete(_));
+                        let (event, unreadable) = notes.read(event);
+                        if let Some(unreadable) = unreadable.filter(|_| !gone) {
+                            complaints.push(complain::<K>(events.clone(), unreadable));
+                        }
+                        for object in event.into_iter().flat_map(|event| notes.take(event)) {
                             for tell in &subscribers {
                                 tell(&object);
                             }
                         }
                     }
-                    Err(error) => {
+                    Some(Err(error)) => {
+                        let kind = K::kind(&());
                         // A kind of another project may be installed later; until then there is none of it.
                         if is_not_served(&error) {
                             notes.is_seen();
+                            tracing::debug!(%kind, %error, "watch interrupted");
+                        } else if is_too_old(&error) {
+                            tracing::debug!(%kind, %error, "watch begins anew");
+                        } else {
+                            tracing::warn!(%kind, %error, "watch interrupted");
                         }
-                        tracing::debug!(kind = %K::kind(&()), %error, "watch interrupted");
                     }
                 }
             }
         })
     }
+}
+
+/// Says that an object cannot be read.
+async fn complain<K: Kind>(events: Arc<Events>, unreadable: Unreadable) {
+    let about = unreadable.about::<K>();
+    let (kind, name) = (K::kind(&()), about.name_any());
+    let namespace = about.namespace().unwrap_or_default();
+    tracing::warn!(%kind, namespace, name, error = %unreadable, "object cannot be read");
+    let message = format!(
+        "this object cannot be read and is left as it was: {unreadable}; correct the field, or delete the object"
+    );
+    events
+        .say(&about, Severity::Warning, "Unreadable", &message)
+        .await;
 }
 
 /// How long a watch that broke off waits: longer each time, and every kind a little differently, so that they do not all
@@ -159,6 +194,15 @@ fn is_not_served(error: &watcher::Error) -> bool {
         error,
         watcher::Error::InitialListFailed(kube::Error::Api(status)) if status.code == 404
     )
+}
+
+/// Whether what a watch would go on from is forgotten: it lists again, as it does every now and then.
+fn is_too_old(error: &watcher::Error) -> bool {
+    match error {
+        watcher::Error::WatchStartFailed(kube::Error::Api(status))
+        | watcher::Error::WatchError(status) => status.code == 410,
+        _ => false,
+    }
 }
 
 /// Watches a kind without keeping it: only the references of changed objects are passed on.
@@ -291,6 +335,16 @@ mod tests {
 
     use super::*;
 
+    fn events() -> Arc<Events> {
+        let client = Client::new(
+            tower::service_fn(|_: http::Request<Body>| {
+                std::future::pending::<Result<http::Response<Body>, std::convert::Infallible>>()
+            }),
+            "default",
+        );
+        Arc::new(Events::new(client, crate::Clock::system()))
+    }
+
     /// An API server that thinks for a second and then lists nothing.
     fn slow_server() -> Client {
         let service = tower::service_fn(|request: http::Request<Body>| async move {
@@ -310,7 +364,7 @@ mod tests {
     async fn everybody_who_waits_for_a_watch_is_told() {
         let watch = Watch::<Cluster>::new();
         let waiting = [watch.known(), watch.known(), watch.known()];
-        let running = watch.run(Api::all(slow_server()));
+        let running = watch.run(Api::all(slow_server()), events());
         let all = futures::future::join_all(waiting.iter().map(|known| known.ready().boxed()));
         let limit = Duration::from_mins(1);
         tokio::select! {
@@ -333,7 +387,7 @@ mod tests {
         });
         let watch = Watch::<Cluster>::new();
         let known = watch.known();
-        let running = watch.run(Api::all(Client::new(service, "default")));
+        let running = watch.run(Api::all(Client::new(service, "default")), events());
         let hour = tokio::time::timeout(Duration::from_hours(1), running);
         assert!(hour.await.is_err(), "the watch goes on");
         known.ready().await;

@@ -1,5 +1,7 @@
 //! The kinds there are: for each of them one watch, one store and one queue.
 
+use std::sync::Arc;
+
 use api::cluster_api::{Cluster, IPAddress, IPAddressClaim, InClusterIPPool, Machine};
 use api::infrastructure::v1beta1::{ProxmoxCluster, ProxmoxMachine, ProxmoxMachineTemplate};
 use api::vm::{
@@ -12,6 +14,7 @@ use kube::{Client, Resource as _, runtime::reflector::ObjectRef};
 
 use crate::{
     context::owned_by,
+    events::Events,
     hub::{Queue, Requests, SpecChanges, Watch, in_namespace},
     known::Known,
 };
@@ -62,9 +65,10 @@ macro_rules! kinds {
 
             /// Watches one namespace, or all.
             pub(crate) fn run(
-                self, client: &Client, namespace: Option<&str>, into: &FuturesUnordered<BoxFuture<'static, ()>>,
+                self, client: &Client, namespace: Option<&str>, events: &Arc<Events>,
+                into: &FuturesUnordered<BoxFuture<'static, ()>>,
             ) {
-                $(into.push(self.$field.run(in_namespace(client, namespace)));)*
+                $(into.push(self.$field.run(in_namespace(client, namespace), events.clone()));)*
             }
         }
 

@@ -11,7 +11,10 @@ use std::{
 use kube::runtime::{reflector::ObjectRef, watcher::Event};
 use tokio::sync::SetOnce;
 
-use crate::hub::Kind;
+use crate::{
+    hub::Kind,
+    readable::{Readable, Unreadable},
+};
 
 /// Namespace and name.
 pub(crate) type Key = (String, String);
@@ -112,6 +115,41 @@ impl<K: Kind> Notes<K> {
         let _ = self.seen.set(());
     }
 
+    /// An event as far as it can be read.
+    ///
+    /// An object that was readable before stays as it was, for nobody knows what it says now: it may not be taken for gone,
+    /// and its deletion is still seen. One that never was is passed over.
+    pub(crate) fn read(&self, event: Event<Readable<K>>) -> (Option<Event<K>>, Option<Unreadable>) {
+        let read = |object: Readable<K>, event: fn(K) -> Event<K>| match object.0 {
+            Ok(object) => (Some(event(object)), None),
+            Err(bad) => (self.before(&bad).map(event), Some(bad)),
+        };
+        match event {
+            Event::Apply(object) => read(object, Event::Apply),
+            Event::Delete(object) => read(object, Event::Delete),
+            Event::InitApply(object) => read(object, Event::InitApply),
+            Event::Init => (Some(Event::Init), None),
+            Event::InitDone => (Some(Event::InitDone), None),
+        }
+    }
+
+    /// What an object said while it could be read, under its present metadata.
+    fn before(&self, bad: &Unreadable) -> Option<K> {
+        let meta = &bad.metadata;
+        let key = (
+            meta.namespace.clone().unwrap_or_default(),
+            meta.name.clone().unwrap_or_default(),
+        );
+        let objects = self.objects.read().unwrap_or_else(PoisonError::into_inner);
+        let before = objects.get(&key).filter(|it| it.meta().uid == meta.uid)?;
+        let mut object = K::clone(before);
+        // Its spec is the one of that generation.
+        let generation = object.meta().generation;
+        *object.meta_mut() = meta.clone();
+        object.meta_mut().generation = generation;
+        Some(object)
+    }
+
     /// Writes an event down; returns the objects that came, changed or went.
     ///
     /// A list counts when it is whole: until then nobody could find what it shows. What was there before
@@ -192,5 +230,38 @@ mod tests {
         assert_eq!(names(&known.state()), ["a", "c"], "until the list is whole");
         assert_eq!(names(&notes.take(Event::InitDone)), ["a", "b", "c"]);
         assert_eq!(names(&known.state()), ["b", "c"]);
+    }
+
+    fn written(value: serde_json::Value) -> Readable<Cluster> {
+        serde_json::from_value(value).unwrap()
+    }
+
+    fn tell(notes: &mut Notes<Cluster>, event: Event<Readable<Cluster>>) -> Vec<Arc<Cluster>> {
+        let (event, _) = notes.read(event);
+        event.map(|event| notes.take(event)).unwrap_or_default()
+    }
+
+    #[test]
+    fn what_cannot_be_read_any_more_stays_as_it_was_until_it_goes() {
+        let object = |uid: &str, spec: serde_json::Value| {
+            let metadata = serde_json::json!({ "name": "a", "uid": uid, "labels": { "of": uid } });
+            written(serde_json::json!({
+                "apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "Cluster", "metadata": metadata, "spec": spec
+            }))
+        };
+        let (good, bad) = (serde_json::json!({ "paused": true }), serde_json::json!(5));
+        let mut notes = Notes::new();
+        let known = notes.known();
+        assert!(tell(&mut notes, Event::Apply(object("1", bad.clone()))).is_empty());
+        assert!(known.state().is_empty(), "there is nothing to know of it");
+        tell(&mut notes, Event::Apply(object("1", good)));
+        for event in [Event::Apply(object("1", bad.clone())), Event::Init] {
+            tell(&mut notes, event);
+        }
+        tell(&mut notes, Event::InitApply(object("1", bad.clone())));
+        assert_eq!(names(&tell(&mut notes, Event::InitDone)), ["a"]);
+        assert!(known.state()[0].spec.paused);
+        let gone = tell(&mut notes, Event::Delete(object("1", bad)));
+        assert_eq!((names(&gone), known.state().len()), (vec!["a"], 0));
     }
 }

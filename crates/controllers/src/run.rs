@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     Clock, Connector, GlobalCredentials, Metrics, capi,
-    context::{Context, Error},
+    context::{Context, Error, refusal},
     hub::{Kind, Requests, glimpse},
     kinds::{Queues, Watches},
     known::{Key, Known, key_of},
@@ -83,12 +83,12 @@ pub async fn run(client: Client, options: Options, stop: CancellationToken) {
     background.push(glimpse::<Secret>(&client, namespace, {
         let context = context.clone();
         move |secret| {
-            vm::provider::secret_changed(&context, secret);
             let place = secret.namespace.as_deref().unwrap_or_default();
+            vm::secret_changed(&context, place, secret);
             capi::cluster::secret_changed(&context, place, &secret.name);
         }
     }));
-    watches.run(&client, namespace, &background);
+    watches.run(&client, namespace, &context.events, &background);
     let background = background.for_each(|()| async {});
 
     let controllers = FuturesUnordered::new();
@@ -113,7 +113,7 @@ pub async fn run(client: Client, options: Options, stop: CancellationToken) {
     controllers.push(start.controller(&stores.policies, requests.policies, vm::usage::policy));
     controllers.push(start.controller(&stores.images, requests.images, vm::image::reconcile));
     controllers.push(start.controller(&stores.clones, requests.clones, vm::clone::reconcile));
-    controllers.push(start.controller(&stores.restores, requests.restores, vm::clone::restore));
+    controllers.push(start.controller(&stores.restores, requests.restores, vm::restore::reconcile));
     controllers.push(start.controller(&stores.sets, requests.sets, vm::set::reconcile));
     controllers.push(start.controller(
         &stores.schedules,
@@ -212,7 +212,13 @@ impl Start<'_> {
                             context.failures.clear(&object.uid().unwrap_or_default());
                             action
                         }
-                        Err(error) => context.retry(&*object, &error),
+                        Err(error) => {
+                            let Error::Kube(cause) = &error;
+                            if let Some(message) = refusal(cause) {
+                                context.warn(&*object, "Refused", message).await;
+                            }
+                            context.retry(&*object, &error)
+                        }
                     }
                 }
             };

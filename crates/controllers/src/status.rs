@@ -212,8 +212,9 @@ fn to_json(status: &impl Serialize) -> kube::Result<Box<str>> {
     Ok(text.into_boxed_str())
 }
 
-fn digest(status: &str) -> u64 {
+/// Tells texts apart that need not be kept.
+pub(crate) fn digest(text: &str) -> u64 {
     let mut hasher = DefaultHasher::new();
-    status.hash(&mut hasher);
+    text.hash(&mut hasher);
     hasher.finish()
 }

@@ -1,13 +1,16 @@
 //! The controllers of `infra.virtrigaud.io`.
 
 mod action;
+mod apart;
 pub(crate) mod clone;
 pub(crate) mod container;
 mod follow;
 pub(crate) mod image;
 pub(crate) mod machine;
+mod made;
 pub(crate) mod provider;
 mod refs;
+pub(crate) mod restore;
 pub(crate) mod schedule;
 pub(crate) mod set;
 pub(crate) mod snapshot;
@@ -17,7 +20,14 @@ pub(crate) mod usage;
 
 use std::sync::Arc;
 
-use crate::{context::Context, kinds::Watches};
+use api::vm::UserData;
+use k8s_openapi::api::core::v1::Secret;
+use kube::runtime::reflector::ObjectRef;
+
+use crate::{
+    context::{Context, namespace},
+    kinds::Watches,
+};
 
 /// Has every kind looked at again when something it reads has changed.
 pub(crate) fn wire(watches: &mut Watches, context: &Arc<Context>) {
@@ -27,9 +37,28 @@ pub(crate) fn wire(watches: &mut Watches, context: &Arc<Context>) {
     clone::wire(watches, context);
     container::wire(watches, context);
     image::wire(watches, context);
+    restore::wire(watches, context);
     schedule::wire(watches, context);
     set::wire(watches, context);
     snapshot::wire(watches, context);
     transfer::wire(watches, context);
     usage::wire(watches, context);
+}
+
+/// Has everything looked at again that reads a Secret of this namespace.
+pub(crate) fn secret_changed(context: &Context, place: &str, secret: &ObjectRef<Secret>) {
+    provider::secret_changed(context, secret);
+    for machine in context.stores.machines.state() {
+        let data = machine.spec.user_data.as_ref();
+        let mut read = data.into_iter().flat_map(UserData::secrets);
+        if namespace(&*machine) == place && read.any(|name| name == secret.name) {
+            context.queues.machines.push_object(&machine);
+        }
+    }
+    for container in context.stores.containers.state() {
+        let read = container.spec.password_secret_ref.as_ref();
+        if namespace(&*container) == place && read.is_some_and(|read| read.name == secret.name) {
+            context.queues.containers.push_object(&container);
+        }
+    }
 }

@@ -155,7 +155,12 @@ async fn prepare(
 ) -> Result<Vec<Used>, Stop> {
     let used = instances::used(context, object).await?;
     let mut places = used.iter().filter_map(|used| used.place.as_ref().ok());
-    if places.any(|place| context.is_unseen(place)) {
+    let said = object
+        .status
+        .as_ref()
+        .is_some_and(|status| !status.conditions.is_empty());
+    // What was said holds until all of them were looked at; to begin, one that answers is enough.
+    if (said || !used.iter().any(Used::is_ready)) && places.any(|place| context.is_unseen(place)) {
         return Err(Stop::Asked);
     }
     secrets::hold(context, object).await?;

@@ -46,10 +46,18 @@ impl Guest {
         }
     }
 
-    /// Whether it is declared to run.
+    /// Whether it is declared to run, or runs and is to be left so.
     pub(super) fn is_on(&self) -> bool {
         let declared = match self {
-            Guest::Machine(machine) => machine.spec.power_state,
+            Guest::Machine(machine) => {
+                let (spec, status) = (&machine.spec, machine.status.as_ref());
+                if spec.power_state.is_none() && spec.adopt.is_some() {
+                    // It is left as it is.
+                    let power = status.and_then(|status| status.power_state.as_deref());
+                    return power == Some("On");
+                }
+                spec.power_state.unwrap_or_default()
+            }
             Guest::Container(container) => container.spec.power_state,
         };
         declared == PowerState::On

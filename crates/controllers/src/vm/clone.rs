@@ -1,22 +1,18 @@
-//! `VMClone` and `VMRestore`: each makes one VirtualMachine and follows it.
-//!
-//! Where the new machine comes from is written on the machine itself, so everything after its creation
-//! is the machine controller's business, and deleting the VMClone takes nothing away.
+//! `VMClone`: makes one VirtualMachine like another and follows it.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::sync::Arc;
 
 use api::vm::{
-    CloneFrom, LocalRef, NamespacedRef, Network, Phase, PowerState, RestoreFrom, VMClone,
-    VMCloneStatus, VMRestore, VMRestoreStatus, VirtualMachine, VirtualMachineSpec, condition,
+    CloneFrom, LocalRef, ManagementPolicy, Network, VMClone, VMCloneStatus, VirtualMachine,
+    VirtualMachineSpec,
 };
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
-use kube::{
-    Api, ResourceExt as _,
-    api::{ObjectMeta, PostParams},
-    runtime::reflector::ObjectRef,
-};
+use kube::ResourceExt as _;
 
-use super::{machine, refs};
+use super::{
+    machine,
+    made::{self, Standing},
+    refs,
+};
 use crate::{
     conditions::Conditions,
     context::{Context, Error, namespace},
@@ -24,25 +20,16 @@ use crate::{
     work::Action,
 };
 
-/// The annotation that says which VMClone or VMRestore made a machine.
-const MADE_BY: &str = "infra.virtrigaud.io/made-by";
-
-/// Both follow the machine they made, and a clone waits for its source.
+/// A clone waits for its source, and follows the machine it made.
 pub(crate) fn wire(watches: &mut Watches, context: &Arc<Context>) {
     let context = context.clone();
     watches.machines.subscribe(move |machine| {
         let place = namespace(machine);
-        let made_by = machine.annotations().get(MADE_BY).cloned();
-        let name = machine.name_any();
+        let (name, maker) = (machine.name_any(), made::maker(machine));
         for clone in context.stores.clones.state() {
             let source = clone.spec.source_vm_ref.name == name && !is_made(clone.status.as_ref());
-            if namespace(&*clone) == place && (source || made_by == clone.uid()) {
+            if namespace(&*clone) == place && (source || maker == clone.uid().as_ref()) {
                 context.queues.clones.push_object(&clone);
-            }
-        }
-        for restore in context.stores.restores.state() {
-            if namespace(&*restore) == place && made_by == restore.uid() {
-                context.queues.restores.push(ObjectRef::from_obj(&*restore));
             }
         }
     });
@@ -66,7 +53,7 @@ pub(crate) async fn reconcile(clone: Arc<VMClone>, context: Arc<Context>) -> Res
         &place,
         &clone.spec.source_vm_ref.name,
     );
-    let mut made = made_machine(&context, &place, &name).await?;
+    let mut made = made::find(&context, &place, &name).await?;
     if made.is_none() && !is_made(Some(&before)) {
         let Some(source) = &source else {
             let message = format!(
@@ -82,13 +69,22 @@ pub(crate) async fn reconcile(clone: Arc<VMClone>, context: Arc<Context>) -> Res
             )
             .await;
         };
-        let spec = copied_spec(&clone, &source.spec);
-        made = Some(make(&context, &place, &name, &uid, target.labels, spec).await?);
+        let machine = VirtualMachine::new(&name, copied_spec(&clone, &source.spec));
+        match made::make(&context, &place, &uid, target.labels, machine).await? {
+            Ok(machine) => made = Some(machine),
+            Err(refused) => {
+                context
+                    .warn(&*clone, &refused.reason, &refused.message)
+                    .await;
+                let action = report_clone(&context, &clone, &before, None, refused).await?;
+                return Ok(action.within(made::REFUSED));
+            }
+        }
         context
             .normal(&*clone, "Created", &format!("made VirtualMachine {name}"))
             .await;
     }
-    let standing = follow(made.as_ref(), &name, &uid);
+    let standing = made::follow(made.as_ref(), &name, &uid);
     let linked = source
         .as_deref()
         .and_then(|source| can_link(&context, source));
@@ -191,7 +187,9 @@ fn copied_spec(clone: &VMClone, source: &VirtualMachineSpec) -> VirtualMachineSp
         placement_ref: target
             .placement_ref
             .or_else(|| source.placement_ref.clone()),
-        power_state: target.power_state,
+        power_state: Some(target.power_state),
+        management_policy: ManagementPolicy::default(),
+        deletion_policy: None,
         image_ref: None,
         adopt: None,
         restore_from: None,
@@ -207,176 +205,24 @@ fn copied_spec(clone: &VMClone, source: &VirtualMachineSpec) -> VirtualMachineSp
     }
 }
 
-pub(crate) async fn restore(
-    restore: Arc<VMRestore>,
-    context: Arc<Context>,
-) -> Result<Action, Error> {
-    if restore.metadata.deletion_timestamp.is_some() {
-        return Ok(Action::await_change());
-    }
-    let uid = restore.uid().unwrap_or_default();
-    let before: VMRestoreStatus = context.statuses.newest(&uid, restore.status.as_ref());
-    let (place, name) = (namespace(&*restore), restore.spec.target_name.clone());
-    let mut made = made_machine(&context, &place, &name).await?;
-    if made.is_none() && before.target_ref.is_none() {
-        let spec = restored_spec(&context, &place, &restore);
-        made = Some(make(&context, &place, &name, &uid, BTreeMap::new(), spec).await?);
-        context
-            .normal(&*restore, "Created", &format!("made VirtualMachine {name}"))
-            .await;
-    }
-    let standing = follow(made.as_ref(), &name, &uid).named(name);
-    let mut now = Conditions::new(
-        &before.conditions,
-        context.clock.time(),
-        restore.metadata.generation,
-    );
-    now.set("Ready", standing.ready, &standing.reason, &standing.message);
-    let status = VMRestoreStatus {
-        conditions: now.done(),
-        observed_generation: restore.metadata.generation,
-        phase: Some(standing.phase),
-        target_ref: standing
-            .made
-            .map(|name| LocalRef { name })
-            .or_else(|| before.target_ref.clone()),
-    };
-    context
-        .statuses
-        .write(&context.client, &*restore, restore.status.as_ref(), &status)
-        .await?;
-    Ok(Action::await_change())
-}
+#[cfg(test)]
+mod tests {
+    use api::vm::{Adoption, DeletionPolicy};
 
-fn restored_spec(context: &Context, place: &str, restore: &VMRestore) -> VirtualMachineSpec {
-    let local = |name: &LocalRef| NamespacedRef {
-        name: name.name.clone(),
-        namespace: None,
-    };
-    let backup = restore.spec.backup_ref.as_ref();
-    let source = backup
-        .and_then(|backup| refs::find(&context.stores.backups, place, &backup.name))
-        .and_then(|backup| refs::find(&context.stores.machines, place, &backup.spec.vm_ref.name));
-    VirtualMachineSpec {
-        provider_ref: restore.spec.provider_ref.as_ref().map(local).or_else(|| {
-            source
-                .as_ref()
-                .and_then(|source| source.spec.provider_ref.clone())
-        }),
-        restore_from: Some(RestoreFrom {
-            backup_ref: restore.spec.backup_ref.clone(),
-            volume: restore.spec.volume.clone(),
-            storage: restore.spec.storage.clone(),
-        }),
-        power_state: if restore.spec.start {
-            PowerState::On
-        } else {
-            PowerState::Off
-        },
-        ..VirtualMachineSpec::default()
-    }
-}
+    use super::*;
 
-async fn made_machine(
-    context: &Context,
-    place: &str,
-    name: &str,
-) -> Result<Option<VirtualMachine>, Error> {
-    if let Some(found) = refs::find(&context.stores.machines, place, name) {
-        return Ok(Some((*found).clone()));
-    }
-    // The store may be behind what was made a moment ago.
-    Ok(Api::namespaced(context.client.clone(), place)
-        .get_opt(name)
-        .await?)
-}
-
-async fn make(
-    context: &Context,
-    place: &str,
-    name: &str,
-    made_by: &str,
-    labels: BTreeMap<String, String>,
-    spec: VirtualMachineSpec,
-) -> Result<VirtualMachine, Error> {
-    let api: Api<VirtualMachine> = Api::namespaced(context.client.clone(), place);
-    let machine = VirtualMachine {
-        metadata: ObjectMeta {
-            name: Some(name.to_owned()),
-            labels: (!labels.is_empty()).then_some(labels),
-            annotations: Some(BTreeMap::from([(MADE_BY.to_owned(), made_by.to_owned())])),
-            ..ObjectMeta::default()
-        },
-        spec,
-        status: None,
-    };
-    match api.create(&PostParams::default(), &machine).await {
-        Err(kube::Error::Api(status)) if status.code == 409 => Ok(api.get(name).await?),
-        other => Ok(other?),
-    }
-}
-
-/// Where the machine that was to be made stands.
-struct Standing {
-    ready: bool,
-    reason: String,
-    message: String,
-    phase: Phase,
-    made: Option<String>,
-}
-
-impl Standing {
-    fn waiting(reason: &str, message: impl Into<String>) -> Self {
-        let (reason, message) = (reason.to_owned(), message.into());
-        Self {
-            ready: false,
-            reason,
-            message,
-            phase: Phase::Pending,
-            made: None,
-        }
-    }
-
-    /// The machine is ours, by this name.
-    fn named(mut self, name: String) -> Self {
-        if self.phase != Phase::Failed {
-            self.made = Some(name);
-        }
-        self
-    }
-}
-
-fn follow(machine: Option<&VirtualMachine>, name: &str, made_by: &str) -> Standing {
-    let Some(machine) = machine else {
-        return Standing::waiting(
-            "TargetDeleted",
-            format!("VirtualMachine {name:?} was deleted"),
-        );
-    };
-    if machine.annotations().get(MADE_BY).map(String::as_str) != Some(made_by) {
-        let message =
-            format!("VirtualMachine {name:?} exists already and is not ours; choose another name");
-        return Standing {
-            phase: Phase::Failed,
-            ..Standing::waiting("NameTaken", message)
+    #[test]
+    fn the_copy_of_a_machine_that_is_only_looked_at_is_kept_and_goes_with_its_object() {
+        let source = VirtualMachineSpec {
+            adopt: Some(Adoption { vmid: 100 }),
+            management_policy: ManagementPolicy::Observe,
+            deletion_policy: Some(DeletionPolicy::Orphan),
+            ..VirtualMachineSpec::default()
         };
-    }
-    let ready: Option<&Condition> = machine
-        .status
-        .as_ref()
-        .and_then(|status| condition(&status.conditions, "Ready"));
-    match ready {
-        None => Standing::waiting("Created", "the machine has not been looked at yet"),
-        Some(ready) if ready.status == "True" => Standing {
-            ready: true,
-            reason: "Completed".to_owned(),
-            message: format!("VirtualMachine {name:?} is ready"),
-            phase: Phase::Succeeded,
-            made: None,
-        },
-        Some(other) => Standing {
-            phase: Phase::Provisioning,
-            ..Standing::waiting(&other.reason, other.message.clone())
-        },
+        let clone = VMClone::new("copy", api::vm::VMCloneSpec::default());
+        let copy = copied_spec(&clone, &source);
+        assert_eq!(copy.management_policy, ManagementPolicy::Manage);
+        assert_eq!(copy.deletion(false), DeletionPolicy::Delete);
+        assert_eq!(copy.adopt, None);
     }
 }

@@ -11,6 +11,7 @@ use fleet::{
 use kube::ResourceExt as _;
 
 use super::{
+    apart,
     follow::{self, Stay},
     machine::doing,
     refs::{self, Lookup, Missing},
@@ -26,7 +27,7 @@ use crate::{
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A container is looked at again when its Provider or placement policy changes.
+/// A container is looked at again when its Provider, its placement policy or the backup it is made from changes.
 pub(crate) fn wire(watches: &mut Watches, context: &Arc<Context>) {
     let (policies, changes) = (context.clone(), crate::hub::SpecChanges::new());
     watches.policies.subscribe(move |policy| {
@@ -34,10 +35,20 @@ pub(crate) fn wire(watches: &mut Watches, context: &Arc<Context>) {
             return;
         }
         for container in policies.stores.containers.state() {
-            let named = container.spec.placement_ref.as_ref();
-            let reads = named.is_some_and(|named| named.name == policy.name_any());
-            if reads && namespace(&*container) == namespace(policy) {
+            // A policy's labels are put on containers that do not refer to it, too.
+            if namespace(&*container) == namespace(policy) {
                 policies.queues.containers.push_object(&container);
+            }
+        }
+    });
+    let backups = context.clone();
+    watches.backups.subscribe(move |backup| {
+        for container in backups.stores.containers.state() {
+            let from = container.spec.restore_from.as_ref();
+            let named = from.and_then(|from| from.backup_ref.as_ref());
+            let reads = named.is_some_and(|named| named.name == backup.name_any());
+            if reads && namespace(&*container) == namespace(backup) {
+                backups.queues.containers.push_object(&container);
             }
         }
     });
@@ -104,7 +115,7 @@ pub(crate) async fn reconcile(
                 ..before.clone()
             };
             write(&context, &container, &status).await?;
-            return Ok(Action::requeue(Duration::from_mins(1)));
+            return Ok(Action::requeue(missing.retry().min(PATIENCE)));
         }
     };
     if !before.conditions.is_empty() && context.is_unseen(&intent.cluster) {
@@ -115,6 +126,9 @@ pub(crate) async fn reconcile(
         let progress = context.fleet.guest(&intent, &record(&status)).await;
         let outcome = progress.outcome.clone();
         context.tell(&*container, &progress.events).await;
+        context
+            .providers
+            .log(&intent.cluster, &*container, &outcome);
         status = report(&context, &container, &status, progress);
         write(&context, &container, &status).await?;
         match outcome {
@@ -195,10 +209,9 @@ async fn remove(
         context.release(container).await?;
         return Ok(Action::await_change());
     };
-    let source = Source::ContainerTemplate {
-        volume: spec.template.clone(),
-    };
-    let mut intent = GuestIntent::new(owner, identity.cluster, container.name_any(), source);
+    let name = container.name_any();
+    let mut intent = GuestIntent::new(owner, identity.cluster, name, Source::Empty);
+    intent.container = Some(Lxc::default());
     intent.policy.deletion = translate::deletion(spec.deletion_policy);
     intent.policy.protected = spec.protection == Some(true);
     removal::remove(context, container, &intent, status, |before, progress| {
@@ -238,27 +251,38 @@ async fn intent(
     let cluster = refs::cluster(&provider)?;
     let owner =
         owner(container).ok_or_else(|| Missing::new("InvalidSpec", "the object has no UID"))?;
-    let source = Source::ContainerTemplate {
-        volume: spec.template.clone(),
+    let source = match source(context, &place, container) {
+        // Where an identity was chosen the guest may exist, and need its origin no longer.
+        Err(missing) if record.identity.is_some() => refs::forgotten(missing),
+        other => other?,
     };
+    let fresh = spec.restore_from.is_none();
     let nodes = context.providers.nodes(&cluster);
     let mut intent = GuestIntent::new(owner, cluster, container.name_any(), source);
     intent.hardware.cpu.cores = spec.cpus;
-    intent.hardware.memory.size = spec.memory.or(Some(Bytes::mib(512))).map(translate::size);
+    let memory = spec.memory.or(fresh.then_some(Bytes::mib(512)));
+    intent.hardware.memory.size = memory.map(translate::size);
     let defaults = provider.spec.defaults.clone().unwrap_or_default();
     let disk = |name: Option<&String>, field: &str| {
         let name = name.or(defaults.storage.as_ref());
         name.map(|name| translate::storage(field, name)).transpose()
     };
-    let root = spec.root_fs.clone().unwrap_or(api::vm::RootFs {
-        size: Bytes::gib(8),
-        storage: None,
-    });
+    let root = spec.root_fs.as_ref();
+    let restored = spec
+        .restore_from
+        .as_ref()
+        .and_then(|from| from.storage.as_ref());
+    let size = root
+        .map(|root| root.size)
+        .or(fresh.then_some(Bytes::gib(8)));
     intent.disks = vec![Disk {
         name: "root".to_owned(),
         role: DiskRole::Root,
-        storage: disk(root.storage.as_ref(), "spec.rootFs.storage")?,
-        size: Some(translate::size(root.size)),
+        storage: disk(
+            root.and_then(|root| root.storage.as_ref()).or(restored),
+            "spec.rootFs.storage",
+        )?,
+        size: size.map(translate::size),
         ..Disk::default()
     }];
     for (at, network) in spec.networks.iter().enumerate() {
@@ -269,7 +293,16 @@ async fn intent(
         )?);
     }
     intent.options.description = spec.description.clone();
-    intent.options.tags = (!spec.tags.is_empty()).then(|| spec.tags.clone());
+    let mut tags = spec.tags.clone();
+    tags.extend(defaults.tags.iter().cloned());
+    let labels = container.labels();
+    tags.extend(translate::label_tags(
+        &apart::watched_labels(context, &place),
+        |key| labels.get(key).map(String::as_str),
+    ));
+    tags.sort();
+    tags.dedup();
+    intent.options.tags = (!tags.is_empty()).then_some(tags);
     intent.options.pool = spec.pool.clone().or(defaults.pool.clone());
     intent.options.onboot = spec.on_boot;
     intent.options.startup = spec.startup.as_ref().map(translate::startup);
@@ -327,12 +360,28 @@ async fn intent(
             })?,
         ),
     };
+    let keep = apart::from(context, container, policy.as_deref(), &intent.cluster);
     let policy = policy.as_ref().map(|policy| &policy.spec);
-    intent.placement = translate::placement(spec.node.as_deref(), &nodes, policy, &[])?;
+    intent.placement = translate::placement(spec.node.as_deref(), &nodes, policy, &keep)?;
     intent.policy.deletion = translate::deletion(spec.deletion_policy);
     intent.policy.protected = spec.protection == Some(true);
     intent.vmids = translate::vmids(&provider)?;
     Ok(intent)
+}
+
+/// What the container is made from.
+fn source(context: &Context, place: &str, container: &Container) -> Result<Source, Missing> {
+    let spec = &container.spec;
+    match (&spec.template, &spec.restore_from) {
+        (Some(volume), _) => Ok(Source::ContainerTemplate {
+            volume: volume.clone(),
+        }),
+        (None, Some(from)) => refs::backup(context, place, from),
+        (None, None) => Err(Missing::new(
+            "InvalidSpec",
+            "give spec.template or spec.restoreFrom",
+        )),
+    }
 }
 
 fn report(

@@ -14,9 +14,10 @@ use api::vm::{
     condition,
 };
 use fleet::{ClusterName, NodeName};
+use jiff::SignedDuration;
 use kube::{
     Api, Resource, ResourceExt as _,
-    api::{DeleteParams, ObjectMeta, PostParams},
+    api::{DeleteParams, ObjectMeta, PostParams, Preconditions},
     runtime::reflector::ObjectRef,
 };
 
@@ -25,6 +26,9 @@ use crate::{
     context::{Context, Error, namespace, owner},
     kinds::Watches,
 };
+
+/// After how long a guest that could not leave a node in maintenance tries again.
+const TRIED_AGAIN_AFTER: SignedDuration = SignedDuration::from_mins(10);
 
 /// Where a guest is, and where it belongs.
 pub(super) struct Stay<'a> {
@@ -74,9 +78,15 @@ where
     let (Some((wanted, is)), Some(name)) = (way, name) else {
         return Ok(false);
     };
-    let known = ours(context, object)
+    let mut known = ours(context, object)
         .into_iter()
         .find(|migration| migration.name_any() == name);
+    if wanted.is_none()
+        && let Some(failed) = known.take_if(|known| is_to_be_tried_again(context, known))
+    {
+        // What stood in its way may have been put right, or another node may do.
+        remove(context, &api, &failed).await?;
+    }
     if known.is_none() {
         let migration = migration(object, stay.guest.clone(), name.clone(), wanted);
         match api.create(&PostParams::default(), &migration).await {
@@ -92,6 +102,37 @@ where
         }
     }
     Ok(true)
+}
+
+/// Whether a move has failed, and that for long enough.
+fn is_to_be_tried_again(context: &Context, migration: &VMMigration) -> bool {
+    let Some(status) = migration.status.as_ref() else {
+        return false;
+    };
+    let since = condition(&status.conditions, "Ready").map(|ready| ready.last_transition_time.0);
+    let now = context.clock.now();
+    status.phase == Some(Phase::Failed)
+        && since.is_none_or(|since| now.duration_since(since) >= TRIED_AGAIN_AFTER)
+}
+
+/// Removes this very move, and what is remembered of it.
+async fn remove(
+    context: &Context,
+    api: &Api<VMMigration>,
+    migration: &VMMigration,
+) -> Result<(), Error> {
+    let this = DeleteParams::default().preconditions(Preconditions {
+        uid: migration.uid(),
+        resource_version: None,
+    });
+    match api.delete(&migration.name_any(), &this).await {
+        Err(kube::Error::Api(status)) if [404, 409].contains(&status.code) => {}
+        other => drop(other?),
+    }
+    if let Some(owner) = owner(migration) {
+        context.fleet.forget(&owner);
+    }
+    Ok(())
 }
 
 /// Whether a guest has to make room, because its node is in maintenance.
@@ -119,13 +160,7 @@ where
         if (begun && !ended) || Some(old.name_any().as_str()) == current {
             continue;
         }
-        match api.delete(&old.name_any(), &DeleteParams::default()).await {
-            Err(kube::Error::Api(status)) if status.code == 404 => {}
-            other => drop(other?),
-        }
-        if let Some(owner) = owner(&*old) {
-            context.fleet.forget(&owner);
-        }
+        remove(context, api, &old).await?;
         if !ended {
             let message = "there is no reason to move any more";
             context.normal(object, "MoveWithdrawn", message).await;

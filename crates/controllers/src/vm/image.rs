@@ -34,6 +34,9 @@ const KEPT_UNUSED: SignedDuration = SignedDuration::from_hours(1);
 /// How often an image is looked at again. What is known is in memory, so looking costs no request.
 const AGAIN: Duration = Duration::from_secs(30);
 
+/// Endings of files that would have to be unpacked, which PVE does for ISO images only.
+const PACKED: [&str; 6] = ["gz", "xz", "zst", "bz2", "lzo", "zip"];
+
 /// What must not be forgotten about an image: where it was asked for, and how far each template is.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -222,6 +225,14 @@ impl Work<'_> {
         nodes: &[NodeName],
         away: bool,
     ) -> Result<Outcome, Error> {
+        if !away && is_packed(self.url) {
+            return Ok(Outcome::Failed {
+                why: fleet::Failure::Invalid,
+                message: "spec.source: PVE does not unpack disk images that it downloads: make a VMImage with the URL of a \
+                          qcow2, raw or vmdk file"
+                    .to_owned(),
+            });
+        }
         loop {
             let Some(target) = self.kept.targets.get(at) else {
                 return Ok(Outcome::Gone);
@@ -296,7 +307,7 @@ async fn leave(image: &VMImage, context: &Context, status: VMImageStatus) -> Res
         status,
         said: Vec::new(),
     };
-    let mut at = 0;
+    let (mut at, mut again) = (0, None);
     while let Some(target) = work.kept.targets.get(at).cloned() {
         let outcome = match work.provider(&target.cluster) {
             Some(provider) => work.advance(at, &provider, &[], true).await?,
@@ -306,9 +317,17 @@ async fn leave(image: &VMImage, context: &Context, status: VMImageStatus) -> Res
             work.kept.targets.remove(at);
             continue;
         }
-        if let Outcome::Waiting { what, message, .. } = &outcome {
+        let mut pause = AGAIN;
+        if let Outcome::Waiting {
+            what,
+            message,
+            retry,
+        } = &outcome
+        {
             context.warn(image, what.as_str(), message).await;
+            pause = *retry;
         }
+        again = Some(again.map_or(pause, |before: Duration| before.min(pause)));
         work.said.push(report::Said::new(&target, true, &outcome));
         at += 1;
     }
@@ -320,7 +339,7 @@ async fn leave(image: &VMImage, context: &Context, status: VMImageStatus) -> Res
         return Ok(Action::await_change());
     }
     work.finish().await?;
-    Ok(Action::requeue(AGAIN))
+    Ok(Action::requeue(again.unwrap_or(AGAIN)))
 }
 
 fn intent(
@@ -347,7 +366,6 @@ fn intent(
         name: image.name_any(),
         url: url.to_owned(),
         checksum,
-        compression: compression(url),
         storage: target.storage.clone(),
         download_storage: import.transpose()?,
         nodes: nodes.to_vec(),
@@ -357,13 +375,13 @@ fn intent(
     })
 }
 
-/// The compression that an address ends in, as PVE calls it.
-fn compression(url: &str) -> Option<String> {
+/// Whether an address is that of a file which would have to be unpacked.
+fn is_packed(url: &str) -> bool {
     let path = url.split(['?', '#']).next().unwrap_or_default();
-    let ending = path.rsplit_once('.')?.1.to_lowercase();
-    ["gz", "lzo", "zst"]
-        .contains(&ending.as_str())
-        .then_some(ending)
+    let ending = path
+        .rsplit_once('.')
+        .map(|(_, ending)| ending.to_lowercase());
+    ending.is_some_and(|ending| PACKED.contains(&ending.as_str()))
 }
 
 async fn write(context: &Context, image: &VMImage, status: &VMImageStatus) -> Result<(), Error> {
@@ -379,9 +397,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_ending_of_an_address_says_how_it_is_compressed() {
-        assert_eq!(compression("https://x/a.raw.gz?b=c"), Some("gz".into()));
-        assert_eq!(compression("https://x/a.qcow2"), None);
-        assert_eq!(compression("https://x/a"), None);
+    fn the_ending_of_an_address_says_whether_it_is_packed() {
+        assert!(is_packed("https://x/a.raw.GZ?b=c"));
+        assert!(!is_packed("https://x.gz/a?b=c.gz"));
+        assert!(!is_packed("https://x/a.qcow2"));
     }
 }

@@ -6,7 +6,10 @@ mod resolve;
 
 use std::{sync::Arc, time::Duration};
 
-use api::vm::{FleetRecord, GuestRef, ManagementPolicy, VirtualMachine, VirtualMachineStatus};
+use api::vm::{
+    FleetRecord, GuestRef, ManagementPolicy, VirtualMachine, VirtualMachineSpec,
+    VirtualMachineStatus,
+};
 use fleet::{ClusterName, GuestIntent, GuestProgress, GuestRecord, Outcome, intent::Placement};
 use kube::ResourceExt as _;
 
@@ -28,6 +31,12 @@ const PATIENCE: Duration = Duration::from_secs(30);
 pub(crate) fn record(status: &VirtualMachineStatus) -> GuestRecord {
     let kept = status.record.as_ref();
     kept.and_then(FleetRecord::read).unwrap_or_default()
+}
+
+/// Whether a machine's guest was there before it. The record knows it, whatever becomes of the spec.
+pub(crate) fn is_adopted(spec: &VirtualMachineSpec, record: &GuestRecord) -> bool {
+    let identity = record.identity.as_ref();
+    spec.adopt.is_some() || identity.is_some_and(|identity| identity.adopted)
 }
 
 impl crate::removal::KeepsGuest for VirtualMachineStatus {
@@ -144,18 +153,14 @@ pub(crate) async fn reconcile(
                 .await;
             let status = report::unresolved(&context, &machine, &before, &missing);
             write(&context, &machine, &status).await?;
-            return Ok(Action::requeue(Duration::from_mins(5)));
+            return Ok(Action::requeue(missing.retry()));
         }
     };
     if !before.conditions.is_empty() && context.is_unseen(&intent.cluster) {
         return Ok(Action::requeue(FIRST_LOOK));
     }
     let (status, outcome) = advance(&context, &machine, before.clone(), &intent).await?;
-    if context.providers.is_verbose(&intent.cluster) {
-        tracing::info!(machine = %machine.name_any(), ?outcome, "looked at");
-    } else {
-        tracing::debug!(machine = %machine.name_any(), ?outcome, "looked at");
-    }
+    context.providers.log(&intent.cluster, &*machine, &outcome);
     if matches!(outcome, Outcome::Settled)
         && follow::follow(&context, &*machine, &stay(&machine, &status)).await?
     {
@@ -232,4 +237,27 @@ pub(crate) async fn write(
         .write(&context.client, machine, machine.status.as_ref(), status)
         .await?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use api::vm::DeletionPolicy;
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_guest_that_was_taken_over_outlives_its_object_though_the_spec_no_longer_says_so() {
+        let identity = json!({
+            "cluster": "lab", "node": "pve1", "vmid": 100, "adopted": true,
+            "uuid": "00000000-0000-0000-0000-000000000001",
+        });
+        let record = json!({ "identity": identity });
+        let record: GuestRecord = serde_json::from_value(record).unwrap();
+        let spec = VirtualMachineSpec::default();
+        assert!(is_adopted(&spec, &record));
+        assert_eq!(spec.deletion(true), DeletionPolicy::Orphan);
+        assert!(!is_adopted(&spec, &GuestRecord::default()));
+        assert_eq!(spec.deletion(false), DeletionPolicy::Delete);
+    }
 }

@@ -10,7 +10,7 @@ use std::{
 };
 
 use api::vm::{Provider, ProviderStatus};
-use fleet::{ClusterFacts, ClusterName};
+use fleet::{ClusterFacts, ClusterName, Outcome};
 use futures::{
     StreamExt as _,
     future::ready,
@@ -23,17 +23,22 @@ use tokio::sync::{
     watch,
 };
 use tokio_stream::wrappers::WatchStream;
+use tracing::Level;
 
 use self::connection::{Settings, settings};
 use super::refs::{self, Lookup};
 use crate::{
     context::{Context, Error, FIRST_LOOK, namespace},
+    hub::Kind,
     kinds::Watches,
     work::Action,
 };
 
 /// The Secret used when a Provider names none.
 pub(crate) const DEFAULT_SECRET: &str = "pve-credentials";
+
+/// The target of log lines that a Provider's `LOG_LEVEL` asked for.
+pub const LOG_TARGET: &str = "oxmox::provider";
 
 /// How long a Provider that cannot be used is left alone at most.
 const RECHECK: Duration = Duration::from_mins(1);
@@ -83,9 +88,36 @@ impl Connections {
         ))
     }
 
-    /// Whether everything about this Provider is to be logged.
-    pub(crate) fn is_verbose(&self, name: &ClusterName) -> bool {
-        self.get(name).is_some_and(|settings| settings.verbose)
+    /// Logs how a look at a guest went. Where its Provider has a `LOG_LEVEL`, that decides what is worth a line, and the
+    /// process lets every such line through.
+    pub(crate) fn log<K: Kind>(&self, name: &ClusterName, guest: &K, outcome: &Outcome) {
+        let (kind, guest) = (K::kind(&()), guest.name_any());
+        let Some(most) = self.get(name).and_then(|settings| settings.log) else {
+            tracing::debug!(%kind, name = guest, ?outcome, "looked at");
+            return;
+        };
+        let level = match outcome {
+            Outcome::Failed { .. } => Level::ERROR,
+            Outcome::Waiting { .. } => Level::WARN,
+            Outcome::Working { .. } | Outcome::Gone => Level::INFO,
+            Outcome::Settled => Level::DEBUG,
+            Outcome::Persist => Level::TRACE,
+        };
+        if level > most {
+            return;
+        }
+        macro_rules! line {
+            ($level:expr) => {
+                tracing::event!(target: LOG_TARGET, $level, provider = %name, %kind, name = guest, ?outcome, "looked at")
+            };
+        }
+        match level {
+            Level::ERROR => line!(Level::ERROR),
+            Level::WARN => line!(Level::WARN),
+            Level::INFO => line!(Level::INFO),
+            Level::DEBUG => line!(Level::DEBUG),
+            _ => line!(Level::TRACE),
+        }
     }
 
     /// Has everybody who says something about a cluster look again when it changes.
@@ -151,6 +183,17 @@ pub(crate) fn secret_changed(context: &Context, secret: &ObjectRef<Secret>) {
             context.queues.providers.push_object(&provider);
         }
     }
+}
+
+/// Whether a Provider reads ConfigMaps, which nobody watches.
+fn reads_config_map(provider: &Provider) -> bool {
+    let env = provider
+        .spec
+        .runtime
+        .iter()
+        .flat_map(|runtime| &runtime.env);
+    let mut sources = env.filter_map(|var| var.value_from.as_ref());
+    sources.any(|from| from.config_map_key_ref.is_some())
 }
 
 /// What is said about a cluster; how much of it is in use just now is not.
@@ -279,7 +322,11 @@ pub(crate) async fn reconcile(
             &status,
         )
         .await?;
-    Ok(Action::await_change())
+    Ok(if reads_config_map(&provider) {
+        Action::requeue(RECHECK)
+    } else {
+        Action::await_change()
+    })
 }
 
 /// Connects the engine if it is not, or not like this. New credentials alone disturb nothing under way.

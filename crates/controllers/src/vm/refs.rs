@@ -1,9 +1,12 @@
 //! What objects refer to: found, or told why not.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use api::vm::{DataSource, KeySelector, NamespacedRef, Provider, VMClass};
-use fleet::{ClusterName, intent::Payload};
+use api::vm::{DataSource, KeySelector, NamespacedRef, Provider, RestoreFrom, VMClass};
+use fleet::{
+    ClusterName,
+    intent::{CloneMode, Payload, Source, TemplateRef},
+};
 use kube::{ResourceExt as _, runtime::reflector::ObjectRef};
 
 use super::translate::Invalid;
@@ -28,6 +31,16 @@ impl Missing {
             reason,
             message: message.into(),
             invalid: false,
+        }
+    }
+}
+
+impl Missing {
+    /// When to look again at the latest. Whatever else is missing tells when it comes; ConfigMaps are not watched.
+    pub(crate) fn retry(&self) -> Duration {
+        match self.reason {
+            "ConfigMapNotFound" | "KeyNotFound" => Duration::from_secs(10),
+            _ => Duration::from_mins(5),
         }
     }
 }
@@ -82,6 +95,33 @@ pub(crate) fn class(context: &Context, place: &str, name: &str) -> Result<Arc<VM
             format!("there is no VMClass {name:?} in namespace {place:?}; create it or change spec.classRef"),
         )
     })
+}
+
+/// The archive a guest is restored from.
+pub(crate) fn backup(
+    context: &Context,
+    place: &str,
+    from: &RestoreFrom,
+) -> Result<Source, Missing> {
+    let volume = match (&from.volume, &from.backup_ref) {
+        (Some(volume), _) => Some(volume.clone()),
+        (None, Some(backup)) => find(&context.stores.backups, place, &backup.name)
+            .and_then(|backup| backup.status.as_ref()?.volume.clone()),
+        (None, None) => None,
+    };
+    let waits = || Missing::new("WaitingForSource", "the backup is not there yet");
+    volume
+        .map(|volume| Source::Backup { volume })
+        .ok_or_else(waits)
+}
+
+/// The origin of a guest that was begun. It is not needed again, but says that the disks were copied.
+pub(crate) fn forgotten(missing: Missing) -> Source {
+    Source::Template {
+        from: TemplateRef::Gone(missing.message),
+        mode: CloneMode::Auto,
+        snapshot: None,
+    }
 }
 
 /// The Provider an object names, or the only one of its namespace.

@@ -1,6 +1,11 @@
 //! `VMSnapshotSchedule`: snapshots at set times, and only as many as are wanted.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeMap,
+    hash::{DefaultHasher, Hash as _, Hasher as _},
+    sync::Arc,
+    time::Duration,
+};
 
 use api::vm::{
     DeletionPolicy, GuestRef, Phase, VMSnapshot, VMSnapshotSchedule, VMSnapshotScheduleStatus,
@@ -26,6 +31,8 @@ use crate::{
 const SCHEDULE: &str = "infra.virtrigaud.io/schedule";
 /// The label that keeps a snapshot from being removed by its schedule.
 const PINNED: &str = "infra.virtrigaud.io/pinned";
+/// How long a snapshot's name may be before the time is added.
+const LONGEST: usize = 63 - 13;
 /// A time missed by more than this (nobody was running) is not made up for.
 const LATE: SignedDuration = SignedDuration::from_mins(10);
 
@@ -173,14 +180,8 @@ async fn take(
     at: Timestamp,
 ) -> Result<(), Error> {
     let api: Api<VMSnapshot> = context.api_in(&namespace(schedule));
-    // The name holds the time, so that a time is taken once however often it is tried.
-    let stamp = at.strftime("%Y%m%d%H%M");
-    let mut name = format!("{}-{}", schedule.name_any(), machine.name_any());
-    name.truncate(63 - 13);
-    let name = format!("{}-{stamp}", name.trim_end_matches(['-', '.']));
-    let snapshot = VMSnapshot {
+    let mut snapshot = VMSnapshot {
         metadata: ObjectMeta {
-            name: Some(name.clone()),
             labels: Some(BTreeMap::from([(SCHEDULE.to_owned(), schedule.name_any())])),
             ..ObjectMeta::default()
         },
@@ -192,16 +193,48 @@ async fn take(
         },
         status: None,
     };
-    match api.create(&PostParams::default(), &snapshot).await {
-        Err(kube::Error::Api(status)) if status.code == 409 => Ok(()),
-        other => {
-            other?;
-            context
-                .normal(schedule, "Taken", &format!("made VMSnapshot {name}"))
-                .await;
-            Ok(())
+    let names = names(&schedule.name_any(), &machine.name_any(), at);
+    for name in &names {
+        snapshot.metadata.name = Some(name.clone());
+        match api.create(&PostParams::default(), &snapshot).await {
+            Err(kube::Error::Api(status)) if status.code == 409 => {
+                let there = api.get_opt(name).await?;
+                if there.is_none_or(|there| there.spec.vm_ref == snapshot.spec.vm_ref) {
+                    return Ok(());
+                }
+            }
+            other => {
+                other?;
+                let text = format!("made VMSnapshot {name}");
+                context.normal(schedule, "Taken", &text).await;
+                return Ok(());
+            }
         }
     }
+    let message = format!(
+        "no snapshot of {}: the names {} are taken by snapshots of other machines",
+        machine.name_any(),
+        names.join(" and ")
+    );
+    context.warn(schedule, "NameTaken", &message).await;
+    Ok(())
+}
+
+/// Names for a snapshot: the readable one unless it is too long, and one that no other machine's can be like.
+///
+/// They hold the time, so that a time is taken once however often it is tried.
+fn names(schedule: &str, machine: &str, at: Timestamp) -> Vec<String> {
+    let stamp = at.strftime("%Y%m%d%H%M");
+    let plain = format!("{schedule}-{machine}");
+    let mut hasher = DefaultHasher::new();
+    (schedule, machine).hash(&mut hasher);
+    let short: String = plain.chars().take(LONGEST - 9).collect();
+    let short = short.trim_end_matches(['-', '.']);
+    let distinct = format!("{short}-{:08x}", hasher.finish() & 0xffff_ffff);
+    let all = [plain, distinct].into_iter();
+    all.filter(|name| name.len() <= LONGEST)
+        .map(|name| format!("{name}-{stamp}"))
+        .collect()
 }
 
 /// Removes what is too much or too old; returns how many stay.
@@ -270,4 +303,28 @@ async fn prune(
         }
     }
     Ok(kept)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn machines_with_alike_long_names_have_snapshots_of_their_own() {
+        let at: Timestamp = "2026-01-01T03:00:00Z".parse().unwrap();
+        assert_eq!(names("daily", "web", at)[0], "daily-web-202601010300");
+        let long = "a-database-server-of-the-accounting-department-number";
+        let first = names("daily", &format!("{long}-1"), at);
+        let second = names("daily", &format!("{long}-2"), at);
+        assert_eq!((first.len(), second.len()), (1, 1));
+        assert_ne!(first, second);
+        assert!(
+            first[0].len() <= 63 && first[0].ends_with("-202601010300"),
+            "{first:?}"
+        );
+        // Alike without being long: the second name tells them apart.
+        let (one, other) = (names("a-b", "c", at), names("a", "b-c", at));
+        assert_eq!(one[0], other[0]);
+        assert_ne!(one[1], other[1]);
+    }
 }

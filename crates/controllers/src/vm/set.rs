@@ -14,19 +14,22 @@ use std::{
     time::Duration,
 };
 
-use api::vm::{SetUpdateType, VMSet, VMSetStatus, VirtualMachine, VirtualMachineSpec, condition};
+use api::vm::{
+    SetUpdateType, UserData, VMSet, VMSetStatus, VirtualMachine, VirtualMachineSpec, condition,
+};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::{
     Api, Resource as _, ResourceExt as _,
     api::{DeleteParams, ObjectMeta, Patch, PatchParams, Preconditions},
+    core::{Selector, SelectorExt as _},
     runtime::reflector::ObjectRef,
 };
 
-use super::translate::Invalid;
+use super::{made::REFUSED, translate::Invalid};
 use crate::{
     conditions::Conditions,
-    context::{Context, Error, namespace},
+    context::{Context, Error, namespace, refusal},
     kinds::Watches,
     status::MANAGER,
     work::Action,
@@ -78,7 +81,7 @@ pub(crate) async fn reconcile(set: Arc<VMSet>, context: Arc<Context>) -> Result<
         }
     };
     let api: Api<VirtualMachine> = context.api_in(&namespace(&*set));
-    let (mut taken, mut going) = (Vec::new(), false);
+    let (mut taken, mut going, mut refused) = (Vec::new(), false, None);
     for index in &plan.apply {
         let machine = member(&set, *index);
         let name = machine.name_any();
@@ -93,12 +96,15 @@ pub(crate) async fn reconcile(set: Arc<VMSet>, context: Arc<Context>) -> Result<
             }
             continue;
         }
-        api.patch(
-            &name,
-            &PatchParams::apply(MANAGER).force(),
-            &Patch::Apply(&machine),
-        )
-        .await?;
+        let params = PatchParams::apply(MANAGER).force();
+        if let Err(error) = api.patch(&name, &params, &Patch::Apply(&machine)).await {
+            let Some(message) = refusal(&error) else {
+                return Err(error.into());
+            };
+            // They are all alike: what is refused for one is for all.
+            refused = Some(format!("VirtualMachine {name} is refused: {message}"));
+            break;
+        }
         context
             .normal(&*set, "Applied", &format!("applied VirtualMachine {name}"))
             .await;
@@ -126,14 +132,22 @@ pub(crate) async fn reconcile(set: Arc<VMSet>, context: Arc<Context>) -> Result<
             taken.join(", ")
         )
     });
-    if let Some(message) = &taken {
-        context.warn(&*set, "NameTaken", message).await;
+    let hindered = match (&refused, &taken) {
+        (Some(message), _) => Some(("Refused", message.as_str())),
+        (None, Some(message)) => Some(("NameTaken", message.as_str())),
+        (None, None) => None,
+    };
+    if let Some((reason, message)) = hindered {
+        context.warn(&*set, reason, message).await;
     }
-    let status = report(&context, &set, &before, &machines, Ok(taken.as_deref()));
+    let status = report(&context, &set, &before, &machines, Ok(hindered));
     context
         .statuses
         .write(&context.client, &*set, set.status.as_ref(), &status)
         .await?;
+    if refused.is_some() {
+        return Ok(Action::requeue(REFUSED));
+    }
     if going || taken.is_some() {
         // A machine that is not of the set tells it nothing when it goes.
         return Ok(Action::requeue(TAKEN));
@@ -154,8 +168,14 @@ fn is_for(set: &VMSet, machine: &VirtualMachine) -> bool {
     if let Some(controller) = controller {
         return Some(&controller.uid) == set.uid().as_ref();
     }
-    let mut wanted = set.spec.selector.match_labels.iter().flatten().peekable();
-    wanted.peek().is_some() && wanted.all(|(key, value)| machine.labels().get(key) == Some(value))
+    selector(set).is_ok_and(|wanted| !wanted.selects_all() && wanted.matches(machine.labels()))
+}
+
+/// How the set knows its machines.
+fn selector(set: &VMSet) -> Result<Selector, Invalid> {
+    let written = set.spec.selector.clone();
+    Selector::try_from(written)
+        .map_err(|error| Invalid::new("spec.selector.matchExpressions", error.to_string()))
 }
 
 /// The machines of a set, by number.
@@ -189,12 +209,12 @@ fn plan(
 ) -> Result<Plan, Invalid> {
     let spec = &set.spec;
     let labels = spec.template.metadata.clone().unwrap_or_default().labels;
-    for (key, value) in spec.selector.match_labels.iter().flatten() {
-        if labels.get(key) != Some(value) {
+    for wanted in selector(set)? {
+        if !wanted.matches(&labels) {
             return Err(Invalid::new(
                 "spec.selector",
                 format!(
-                    "the template has no label {key}={value}; add it to spec.template.metadata.labels"
+                    "the template's labels are not {wanted}; change spec.template.metadata.labels so that they are"
                 ),
             ));
         }
@@ -330,11 +350,8 @@ fn member(set: &VMSet, index: i32) -> VirtualMachine {
     labels.insert(REVISION.to_owned(), revision(set));
     labels.insert(SET.to_owned(), set.name_any());
     let mut spec = set.spec.template.spec.clone();
-    let inline = spec
-        .user_data
-        .as_mut()
-        .and_then(|data| data.cloud_init.as_mut()?.inline.as_mut());
-    if let Some(text) = inline {
+    let data = spec.user_data.as_mut();
+    for text in data.into_iter().flat_map(UserData::texts_mut) {
         *text = text
             .replace("{{ index }}", &index.to_string())
             .replace("{{ name }}", &name);
@@ -358,7 +375,7 @@ fn report(
     set: &VMSet,
     before: &VMSetStatus,
     machines: &BTreeMap<i32, Arc<VirtualMachine>>,
-    hindered: Result<Option<&str>, &Invalid>,
+    hindered: Result<Option<(&str, &str)>, &Invalid>,
 ) -> VMSetStatus {
     let count = |test: &dyn Fn(&Arc<VirtualMachine>) -> bool| {
         i32::try_from(machines.values().filter(|machine| test(machine)).count()).unwrap_or(i32::MAX)
@@ -386,11 +403,16 @@ fn report(
     );
     match hindered {
         Err(invalid) => now.set("Ready", false, "InvalidSpec", invalid.to_string()),
-        Ok(Some(taken)) => now.set("Ready", false, "NameTaken", taken),
-        Ok(_) if all => now.set("Ready", true, "Complete", message),
-        Ok(_) => now.set("Ready", false, "Progressing", message),
+        Ok(Some((reason, message))) => now.set("Ready", false, reason, message),
+        Ok(_) if all => now.set("Ready", true, "Complete", &message),
+        Ok(_) => now.set("Ready", false, "Progressing", &message),
     }
-    let selector = set.spec.selector.match_labels.iter().flatten();
+    match hindered {
+        Ok(None) if all => now.set("Progressing", false, "Complete", message),
+        Ok(None) => now.set("Progressing", true, "Rolling", message),
+        Ok(Some((reason, _))) => now.set("Progressing", false, reason, "see Ready"),
+        Err(_) => now.set("Progressing", false, "InvalidSpec", "see Ready"),
+    }
     VMSetStatus {
         conditions: now.done(),
         observed_generation: set.metadata.generation,
@@ -399,11 +421,57 @@ fn report(
         available_replicas: available,
         updated_replicas: current,
         update_revision: Some(revision.clone()),
-        selector: Some(
-            selector
-                .map(|(k, v)| format!("{k}={v}"))
-                .collect::<Vec<_>>()
-                .join(","),
-        ),
+        selector: selector(set).ok().map(|selector| selector.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn set(spec: &serde_json::Value) -> VMSet {
+        serde_json::from_value(json!({
+            "apiVersion": "infra.virtrigaud.io/v1beta1", "kind": "VMSet",
+            "metadata": { "name": "web", "namespace": "default", "uid": "1" }, "spec": spec,
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn the_whole_selector_counts() {
+        let with = |labels: serde_json::Value| {
+            set(&json!({
+                "selector": { "matchExpressions": [{ "key": "app", "operator": "In", "values": ["a", "b"] }] },
+                "template": { "metadata": { "labels": labels }, "spec": {} },
+            }))
+        };
+        let (good, bad) = (with(json!({ "app": "b" })), with(json!({ "app": "c" })));
+        let none = BTreeMap::new();
+        assert!(plan(&good, &none, Timestamp::UNIX_EPOCH).is_ok());
+        let refused = plan(&bad, &none, Timestamp::UNIX_EPOCH).unwrap_err();
+        assert!(refused.to_string().contains("app in (a,b)"), "{refused}");
+        assert!(is_for(&good, &member(&good, 0)));
+        let mut other = member(&bad, 0);
+        other.metadata.owner_references = None;
+        assert!(!is_for(&good, &other));
+    }
+
+    #[test]
+    fn number_and_name_are_put_into_whatever_the_guest_is_told() {
+        for data in [
+            json!({ "cloudInit": { "inline": "{{ name }} {{ index }}" } }),
+            json!({ "cloudInit": { "metaData": { "inline": "{{ name }} {{ index }}" } } }),
+            json!({ "ignition": { "inline": "{{ name }} {{ index }}" } }),
+            json!({ "raw": { "inline": "{{ name }} {{ index }}" } }),
+        ] {
+            let set = set(&json!({
+                "selector": { "matchLabels": { "app": "web" } },
+                "template": { "spec": { "userData": data } },
+            }));
+            let told = serde_json::to_string(&member(&set, 3).spec.user_data).unwrap();
+            assert!(told.contains("web-3 3"), "{told}");
+        }
     }
 }

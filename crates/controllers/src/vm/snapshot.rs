@@ -34,7 +34,7 @@ const AS_DECLARED: &str = "AsDeclared";
 /// The longest name PVE gives a snapshot.
 const LONGEST: usize = 40;
 
-/// Snapshots are looked at again when their guest changes.
+/// Snapshots are looked at again when their guest changes, or one that builds on them comes or goes.
 pub(crate) fn wire(watches: &mut Watches, context: &Arc<Context>) {
     let again = |context: &Arc<Context>| {
         let context = context.clone();
@@ -51,6 +51,24 @@ pub(crate) fn wire(watches: &mut Watches, context: &Arc<Context>) {
             }
         }
     };
+    let parents = context.clone();
+    watches.snapshots.subscribe(move |child| {
+        let status = child.status.as_ref();
+        let Some(name) = status.and_then(|status| status.parent.as_deref()) else {
+            return;
+        };
+        let leaves = child.metadata.deletion_timestamp.is_some();
+        for parent in parents.stores.snapshots.state() {
+            let status = parent.status.clone().unwrap_or_default();
+            if namespace(&*parent) == namespace(child)
+                && parent.spec.vm_ref == child.spec.vm_ref
+                && status.snapshot_name.as_deref() == Some(name)
+                && status.children.contains(&child.name_any()) == leaves
+            {
+                parents.queues.snapshots.push_object(&parent);
+            }
+        }
+    });
     let look = again(context);
     watches.machines.subscribe(move |machine| {
         let guest = GuestRef::machine(machine.name_any());
@@ -231,6 +249,7 @@ fn intent(
 fn children(context: &Context, place: &str, guest: &GuestRef, name: &str) -> Vec<String> {
     let all = context.stores.snapshots.state_filter(|other| {
         namespace(other) == place
+            && other.metadata.deletion_timestamp.is_none()
             && other.spec.vm_ref == *guest
             && other
                 .status

@@ -9,6 +9,7 @@ use api::vm::{
 use fleet::{
     NodeName, Outcome,
     intent::{BackupIntent, BackupMode, Compression, MigrationIntent, Placement},
+    record::Subject,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::ResourceExt as _;
@@ -92,6 +93,13 @@ pub(crate) async fn reconcile(
     let uid = migration.uid().unwrap_or_default();
     let generation = migration.metadata.generation;
     let mut status: VMMigrationStatus = context.statuses.newest(&uid, migration.status.as_ref());
+    if context.statuses.is_behind(&uid) {
+        let stored = migration.status.as_ref();
+        let written = context
+            .statuses
+            .write(&context.client, &*migration, stored, &status);
+        written.await?;
+    }
     if status.phase == Some(Phase::Succeeded) {
         return Ok(Action::await_change());
     }
@@ -218,6 +226,13 @@ pub(crate) async fn backup(backup: Arc<VMBackup>, context: Arc<Context>) -> Resu
     let uid = backup.uid().unwrap_or_default();
     let generation = backup.metadata.generation;
     let mut status: VMBackupStatus = context.statuses.newest(&uid, backup.status.as_ref());
+    if context.statuses.is_behind(&uid) {
+        let stored = backup.status.as_ref();
+        let written = context
+            .statuses
+            .write(&context.client, &*backup, stored, &status);
+        written.await?;
+    }
     let leaving = backup.metadata.deletion_timestamp.is_some();
     if leaving && !backup.finalizers().iter().any(|f| f == FINALIZER) {
         return Ok(Action::await_change());
@@ -233,11 +248,15 @@ pub(crate) async fn backup(backup: Arc<VMBackup>, context: Arc<Context>) -> Resu
         }
     }
     let place = namespace(&*backup);
-    let found = action::target(&context, &place, &backup.spec.vm_ref)
-        .and_then(|target| backup_intent(&backup, &target));
-    let intent = match found {
+    let kept = action::record(status.record.as_ref());
+    // A backup outlives its guest, and a new guest of that name is another one.
+    let subject = kept.subject.map_or_else(
+        || action::target(&context, &place, &backup.spec.vm_ref).map(Subject::from),
+        Ok,
+    );
+    let intent = match subject.and_then(|subject| backup_intent(&backup, subject)) {
         Ok(intent) => intent,
-        Err(_) if leaving && status.volume.is_none() => {
+        Err(_) if leaving && !kept.begun => {
             context.release(&*backup).await?;
             return Ok(Action::await_change());
         }
@@ -298,12 +317,22 @@ pub(crate) async fn backup(backup: Arc<VMBackup>, context: Arc<Context>) -> Resu
     }
 }
 
-fn backup_intent(backup: &VMBackup, target: &Target) -> Result<BackupIntent, Missing> {
+impl From<Target> for Subject {
+    fn from(target: Target) -> Self {
+        Self {
+            cluster: target.cluster,
+            guest: target.vmid,
+            owner: target.owner,
+        }
+    }
+}
+
+fn backup_intent(backup: &VMBackup, subject: Subject) -> Result<BackupIntent, Missing> {
     Ok(BackupIntent {
         owner: owner(backup).ok_or_else(|| Missing::new("InvalidSpec", "the object has no UID"))?,
-        cluster: target.cluster.clone(),
-        guest: target.vmid,
-        guest_owner: target.owner.clone(),
+        cluster: subject.cluster,
+        guest: subject.guest,
+        guest_owner: subject.owner,
         storage: storage("spec.storage", &backup.spec.storage)?,
         mode: match backup.spec.mode {
             Mode::Snapshot => BackupMode::Snapshot,

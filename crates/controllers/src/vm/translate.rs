@@ -26,12 +26,14 @@ use fleet::{
 };
 use kube::ResourceExt as _;
 
+use super::apart::Apart;
+
 pub(crate) use disks::drive;
 pub(crate) use hardware::of as hardware_of;
 pub(crate) use init::{InitParts, init};
 pub(crate) use networks::container_nic;
 pub(crate) use options::{firewall, ha, startup};
-pub(crate) use place::placement;
+pub(crate) use place::{anti_affinity_tag, label_tags, placement};
 
 /// A field that cannot be what it is.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -59,12 +61,14 @@ pub(crate) struct MachineParts<'a> {
     pub(crate) provider: &'a Provider,
     pub(crate) provider_nodes: &'a [String],
     pub(crate) policy: Option<&'a VMPlacementPolicy>,
-    /// Nodes that run machines this one is kept apart from.
-    pub(crate) avoid: &'a [String],
+    /// What this one is kept apart from.
+    pub(crate) apart: &'a Apart,
     /// Label keys that some placement policy speaks of.
     pub(crate) watched_labels: &'a [String],
     pub(crate) source: Source,
     pub(crate) init: Option<fleet::intent::Init>,
+    /// The guest was there before, and keeps what no object speaks of.
+    pub(crate) adopted: bool,
 }
 
 /// The intent of a machine.
@@ -73,7 +77,8 @@ pub(crate) fn machine(parts: MachineParts<'_>) -> Result<GuestIntent, Invalid> {
     let defaults = parts.provider.spec.defaults.clone().unwrap_or_default();
     let name = parts.machine.name_any();
     let mut intent = GuestIntent::new(parts.owner, parts.cluster, name, parts.source);
-    intent.hardware = hardware::hardware(spec, parts.class)?;
+    let adopted = parts.adopted;
+    intent.hardware = hardware::hardware(spec, parts.class, adopted)?;
     intent.disks = disks::disks(spec, parts.class, &defaults, &intent.source)?;
     intent.nics = networks::nics(spec, parts.provider)?;
     intent.init = parts.init;
@@ -81,14 +86,17 @@ pub(crate) fn machine(parts: MachineParts<'_>) -> Result<GuestIntent, Invalid> {
     let tags = place::label_tags(parts.watched_labels, |key| {
         labels.get(key).map(String::as_str)
     });
-    intent.options = options::options(spec, &defaults, tags);
-    intent.power = power(spec.power_state);
+    intent.options = options::options(spec, &defaults, tags, adopted);
+    intent.power = match spec.power_state {
+        None if adopted => Power::Unmanaged { started: false },
+        said => power(said.unwrap_or_default()),
+    };
     intent.restarts = spec.restarts.unwrap_or_default().into();
     intent.placement = place::placement(
         spec.node.as_deref(),
         parts.provider_nodes,
         parts.policy.map(|p| &p.spec),
-        parts.avoid,
+        parts.apart,
     )?;
     intent.policy = Policy {
         update: match spec.update_policy {
@@ -96,7 +104,7 @@ pub(crate) fn machine(parts: MachineParts<'_>) -> Result<GuestIntent, Invalid> {
             UpdatePolicy::RestartIfNeeded => Update::RestartIfNeeded,
             UpdatePolicy::Staged => Update::Staged,
         },
-        deletion: deletion(spec.deletion()),
+        deletion: deletion(spec.deletion(adopted)),
         loss: match spec.loss_policy {
             LossPolicy::Report => Loss::Report,
             LossPolicy::Recreate => Loss::Recreate,

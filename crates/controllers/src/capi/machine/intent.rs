@@ -13,6 +13,7 @@ use fleet::intent::{
 use fleet::{GuestIntent, GuestRecord, NodeName, Size, StorageId, Vmid};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::ResourceExt as _;
+use serde_json::json;
 
 use super::super::address::Given;
 use super::super::cluster::Used;
@@ -211,12 +212,12 @@ fn nic(device: &Device) -> Result<Nic, Wait> {
     Ok(Nic {
         name: device.name.clone(),
         bridge: device.bridge.clone().unwrap_or_else(|| "vmbr0".to_owned()),
-        model: match device.model.as_deref() {
-            Some("e1000") => NicModel::E1000,
-            Some("rtl8139") => NicModel::Rtl8139,
-            Some("vmxnet3") => NicModel::Vmxnet3,
+        model: device.model.as_deref().map(|model| match model {
+            "e1000" => NicModel::E1000,
+            "rtl8139" => NicModel::Rtl8139,
+            "vmxnet3" => NicModel::Vmxnet3,
             _ => NicModel::Virtio,
-        },
+        }),
         vlan: number("networkDevices.vlan", device.vlan)?,
         mac: device
             .mac
@@ -358,9 +359,9 @@ fn init(
 ) -> Result<Init, Wait> {
     let object = subject.object;
     let name = hostname(object);
-    let mut meta_data = BTreeMap::from([("hostname".to_owned(), name.clone())]);
+    let mut meta_data = BTreeMap::from([("hostname".to_owned(), json!(name))]);
     if let Some(version) = &subject.machine.spec.version {
-        meta_data.insert("kubernetes-version".to_owned(), version.clone());
+        meta_data.insert("kubernetes-version".to_owned(), json!(version));
     }
     let injected = object
         .spec
@@ -370,7 +371,7 @@ fn init(
     if let (Some(true), Some(identity)) = (injected, &record.identity) {
         meta_data.insert(
             "provider-id".to_owned(),
-            format!("proxmox://{}", identity.uuid),
+            json!(format!("proxmox://{}", identity.uuid)),
         );
     }
     let of_instance = subject

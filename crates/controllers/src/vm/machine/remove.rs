@@ -48,6 +48,7 @@ fn intent(
     let spec = &machine.spec;
     // When nothing is recorded a call may still have been made whose record was lost: then the engine looks
     // for the mark, on the cluster the machine would be on.
+    let adopted = super::is_adopted(spec, &record);
     let recorded = record.identity.map(|identity| identity.cluster);
     let cluster = recorded.or_else(|| {
         let named = spec.provider_ref.as_ref();
@@ -59,7 +60,7 @@ fn intent(
         .adopt
         .as_ref()
         .and_then(|adopt| fleet::Vmid::new(adopt.vmid).ok());
-    intent.policy.deletion = translate::deletion(spec.deletion());
+    intent.policy.deletion = translate::deletion(spec.deletion(adopted));
     intent.policy.protected = spec.protection == Some(true);
     if let Some(seconds) = spec.shutdown_timeout_seconds {
         intent.policy.shutdown_timeout = Duration::from_secs(seconds.into());

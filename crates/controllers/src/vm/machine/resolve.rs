@@ -13,7 +13,7 @@ use kube::ResourceExt as _;
 
 use super::{
     super::{
-        image,
+        apart, image,
         refs::{self, Lookup, Missing},
         translate::{self, InitParts, MachineParts},
     },
@@ -58,7 +58,7 @@ pub(super) async fn intent(
     };
     let source = match source(context, &place, spec, &home) {
         // Where an identity was chosen the guest may exist, and need its origin no longer.
-        Err(missing) if record.identity.is_some() && !missing.invalid => forgotten(missing),
+        Err(missing) if record.identity.is_some() && !missing.invalid => refs::forgotten(missing),
         other => other?,
     };
     let defaults = provider.spec.defaults.clone().unwrap_or_default();
@@ -79,10 +79,11 @@ pub(super) async fn intent(
         provider: &provider,
         provider_nodes: &nodes,
         policy: policy.as_deref(),
-        avoid: &avoid(context, machine, policy.as_deref(), &cluster),
-        watched_labels: &watched_labels(context, &place),
+        apart: &apart::from(context, machine, policy.as_deref(), &cluster),
+        watched_labels: &apart::watched_labels(context, &place),
         source,
         init: translate::init(spec, &defaults, parts)?,
+        adopted: super::is_adopted(spec, &record),
         cluster,
     })?)
 }
@@ -145,19 +146,7 @@ fn source(
         });
     }
     if let Some(from) = &spec.restore_from {
-        let volume = match (&from.volume, &from.backup_ref) {
-            (Some(volume), _) => Some(volume.clone()),
-            (None, Some(backup)) => refs::find(&context.stores.backups, place, &backup.name)
-                .and_then(|backup| backup.status.as_ref()?.volume.clone()),
-            (None, None) => None,
-        };
-        return match volume {
-            Some(volume) => Ok(Source::Backup { volume }),
-            None => Err(Missing::new(
-                "WaitingForSource",
-                "the backup is not there yet",
-            )),
-        };
+        return refs::backup(context, place, from);
     }
     let Some(image) = &spec.image_ref else {
         return Ok(Source::Empty);
@@ -248,15 +237,6 @@ fn preparing(image: &VMImage) -> Missing {
             "ImagePreparing",
             format!("VMImage {name:?} is about to be made a template"),
         ),
-    }
-}
-
-/// The origin of a guest that was begun. It is not needed again, but says that the disks were copied.
-fn forgotten(missing: Missing) -> Source {
-    Source::Template {
-        from: TemplateRef::Gone(missing.message),
-        mode: CloneMode::Auto,
-        snapshot: None,
     }
 }
 
@@ -376,51 +356,4 @@ fn plain_payload(data: &UserData) -> Option<(&'static str, &api::vm::DataSource)
             .as_ref()
             .map(|source| ("spec.userData.raw", source))
     })
-}
-
-/// Nodes that run machines of the same cluster which the policy keeps this one apart from.
-fn avoid(
-    context: &Context,
-    machine: &VirtualMachine,
-    policy: Option<&api::vm::VMPlacementPolicy>,
-    cluster: &ClusterName,
-) -> Vec<String> {
-    let terms = policy.map_or(&[][..], |policy| &policy.spec.anti_affinity);
-    if terms.is_empty() {
-        return Vec::new();
-    }
-    let place = namespace(machine);
-    let others = context.stores.machines.state_filter(|other| {
-        namespace(other) == place
-            && other.uid() != machine.uid()
-            && terms
-                .iter()
-                .any(|term| term.matches(|key| other.labels().get(key).map(String::as_str)))
-    });
-    let mut nodes: Vec<String> = others
-        .iter()
-        .filter_map(|other| {
-            let status = other.status.as_ref()?;
-            (super::recorded_cluster(status).as_ref() == Some(cluster))
-                .then(|| status.node.clone())?
-        })
-        .collect();
-    nodes.sort();
-    nodes.dedup();
-    nodes
-}
-
-/// Label keys that policies of a namespace speak of.
-fn watched_labels(context: &Context, place: &str) -> Vec<String> {
-    let policies = context
-        .stores
-        .policies
-        .state_filter(|policy| namespace(policy) == place);
-    let terms = policies
-        .iter()
-        .flat_map(|policy| &policy.spec.anti_affinity);
-    let mut keys: Vec<String> = terms.map(|term| term.key.clone()).collect();
-    keys.sort();
-    keys.dedup();
-    keys
 }

@@ -12,6 +12,7 @@ use pve::{
     Credentials,
     tls::{Fingerprint, Trust},
 };
+use tracing::Level;
 
 use super::{
     super::{
@@ -30,7 +31,8 @@ use crate::{
 pub(crate) struct Settings {
     pub(crate) connection: Connection,
     pub(crate) nodes: Vec<String>,
-    pub(crate) verbose: bool,
+    /// What is worth a line in the log, if the Provider says.
+    pub(crate) log: Option<Level>,
     root: bool,
     /// Tells credentials apart without keeping them where they could be shown.
     credentials: u64,
@@ -165,12 +167,27 @@ pub(super) async fn settings(context: &Context, provider: &Provider) -> Result<S
             credentials,
         },
         nodes: provider_nodes(provider, env.get("PVE_NODE_SELECTOR").map(String::as_str)),
-        verbose: env
-            .get("LOG_LEVEL")
-            .is_some_and(|level| level.eq_ignore_ascii_case("debug")),
+        log: log_level(&env)?,
         root,
         credentials: hasher.finish(),
     })
+}
+
+fn log_level(env: &BTreeMap<String, String>) -> Result<Option<Level>, Invalid> {
+    let Some(word) = env.get("LOG_LEVEL").filter(|word| !word.is_empty()) else {
+        return Ok(None);
+    };
+    match word.to_lowercase().as_str() {
+        "error" => Ok(Some(Level::ERROR)),
+        "warn" | "warning" => Ok(Some(Level::WARN)),
+        "info" => Ok(Some(Level::INFO)),
+        "debug" => Ok(Some(Level::DEBUG)),
+        "trace" => Ok(Some(Level::TRACE)),
+        _ => Err(Invalid::new(
+            "spec.runtime.env LOG_LEVEL",
+            format!("{word:?} is no level: write error, warn, info, debug or trace"),
+        )),
+    }
 }
 
 fn flag(env: &BTreeMap<String, String>, name: &str) -> Result<bool, Invalid> {
@@ -248,5 +265,24 @@ async fn value(context: &Context, place: &str, var: &EnvVar) -> Result<Option<St
     match kept.as_text() {
         Some(text) => Ok(Some(text.to_owned())),
         None => Err(Invalid::new(field, "is not text").into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_log_level_is_one_of_five_words() {
+        let level = |word: &str| log_level(&BTreeMap::from([("LOG_LEVEL".into(), word.into())]));
+        for word in ["error", "warn", "info", "Debug", "TRACE"] {
+            assert!(level(word).unwrap().is_some(), "{word}");
+        }
+        assert_eq!(level(""), Ok(None));
+        let refused = level("loud").unwrap_err().to_string();
+        assert!(
+            refused.contains("LOG_LEVEL") && refused.contains("trace"),
+            "{refused}"
+        );
     }
 }

@@ -15,12 +15,12 @@ use super::{Invalid, size, storage};
 pub(super) fn hardware(
     spec: &VirtualMachineSpec,
     class: Option<&VMClass>,
+    adopted: bool,
 ) -> Result<Hardware, Invalid> {
     let base = class
         .and_then(|class| class.spec.spec.clone())
         .unwrap_or_default();
     let written = base.overridden_by(&spec.hardware.clone().unwrap_or_default());
-    let adopted = spec.adopt.is_some();
     let cpus = spec.cpus.or(class.map(|class| class.spec.cpus));
     let memory = spec.memory.or(class.map(|class| class.spec.memory));
     let whole = adopted || spec.clone_from.is_some() || spec.restore_from.is_some();
@@ -41,7 +41,7 @@ pub(crate) fn of(
     adopted: bool,
 ) -> Result<Hardware, Invalid> {
     let hotplug = hotplug(written)?;
-    let mut cpu = cpu(written, cpus)?;
+    let mut cpu = cpu(written, cpus, adopted)?;
     if hotplug
         .as_ref()
         .is_some_and(|what| what.contains(&Hotplug::Memory))
@@ -83,10 +83,7 @@ pub(crate) fn of(
             ksm: written.memory.as_ref().and_then(|m| m.merge_pages),
         },
         hotplug,
-        machine: written
-            .machine
-            .as_deref()
-            .map(|m| if m == "i440fx" { "pc" } else { m }.to_owned()),
+        machine: written.machine.as_deref().map(chipset),
         bios,
         efi: efi(written, bios)?,
         tpm: match &written.tpm {
@@ -127,11 +124,11 @@ pub(crate) fn of(
             .as_ref()
             .map(|agent| Agent {
                 enabled: agent.enabled.unwrap_or(true),
-                fstrim: agent.fstrim_cloned_disks.unwrap_or(false),
+                fstrim: agent.fstrim_cloned_disks,
             })
             .or((!adopted).then_some(Agent {
                 enabled: true,
-                fstrim: false,
+                fstrim: None,
             })),
         pci: written
             .pci_devices
@@ -140,8 +137,8 @@ pub(crate) fn of(
                 mapping: device.mapping.clone(),
                 mdev: device.mdev.clone(),
                 pcie: device.pcie.unwrap_or(false),
-                primary_gpu: device.primary_gpu.unwrap_or(false),
-                rombar: device.rom_bar.unwrap_or(true),
+                primary_gpu: device.primary_gpu,
+                rombar: device.rom_bar,
             })
             .collect(),
         usb: written
@@ -159,8 +156,20 @@ pub(crate) fn of(
     })
 }
 
-fn cpu(written: &Written, cpus: Option<u32>) -> Result<Cpu, Invalid> {
+/// The chipset in PVE's words, which has a prefix for those with a version.
+fn chipset(written: &str) -> String {
+    match written {
+        "i440fx" => "pc".to_owned(),
+        versioned if versioned.starts_with("q35-") || versioned.starts_with("i440fx-") => {
+            format!("pc-{versioned}")
+        }
+        other => other.to_owned(),
+    }
+}
+
+fn cpu(written: &Written, cpus: Option<u32>, adopted: bool) -> Result<Cpu, Invalid> {
     let own = written.cpu.clone().unwrap_or_default();
+    let as_found = adopted && own.sockets.is_none() && cpus.is_some();
     let sockets = own.sockets.unwrap_or(1);
     let total = own.max_cpus.or(cpus);
     if let (Some(most), Some(cpus)) = (own.max_cpus, cpus)
@@ -183,7 +192,8 @@ fn cpu(written: &Written, cpus: Option<u32>) -> Result<Cpu, Invalid> {
     }
     Ok(Cpu {
         cores: total.map(|total| total / sockets),
-        sockets: total.map(|_| sockets),
+        sockets: total.map(|_| sockets).filter(|_| !as_found),
+        as_found,
         vcpus: own.max_cpus.and(cpus),
         model: own.model,
         flags: own.flags,
@@ -254,6 +264,24 @@ fn efi(written: &Written, bios: Option<Bios>) -> Result<Option<EfiDisk>, Invalid
             .as_deref()
             .map(|s| storage("hardware.efi.storage", s))
             .transpose()?,
-        secure_boot: efi.secure_boot.unwrap_or(false),
+        secure_boot: efi.secure_boot,
     }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_chipset_with_a_version_has_the_prefix_pve_wants() {
+        for (written, meant) in [
+            ("q35", "q35"),
+            ("i440fx", "pc"),
+            ("q35-9.0", "pc-q35-9.0"),
+            ("i440fx-9.0+pve1", "pc-i440fx-9.0+pve1"),
+            ("pc-q35-9.0", "pc-q35-9.0"),
+        ] {
+            assert_eq!(chipset(written), meant);
+        }
+    }
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use api::vm::{DeliveryMode, ProviderDefaults, VirtualMachineSpec};
 use fleet::intent::{Init, InitMode, Payload};
+use serde_json::Value;
 
 use super::{Invalid, storage};
 
@@ -29,7 +30,7 @@ pub(crate) fn init(
     let addresses = spec
         .networks
         .iter()
-        .any(|network| network.static_ip.is_some());
+        .any(|network| network.static_ip.is_some() || network.slaac == Some(true));
     if spec.user_data.is_none() && !addresses {
         return Ok(None);
     }
@@ -48,17 +49,21 @@ pub(crate) fn init(
         InitMode::NoCloud => defaults.iso_storage.as_deref(),
         InitMode::Native => defaults.storage.as_deref(),
     };
+    let mut meta_data = parts
+        .meta_data
+        .as_ref()
+        .map(meta_data)
+        .transpose()?
+        .unwrap_or_default();
+    // It is told to the guest in another place as well.
+    let instance_id = meta_data.remove("instance-id").map(instance_id);
     Ok(Some(Init {
         mode,
         user_data: parts.user_data,
         vendor_data: parts.vendor_data,
         network_data: parts.network_data,
-        meta_data: parts
-            .meta_data
-            .as_ref()
-            .map(meta_data)
-            .transpose()?
-            .unwrap_or_default(),
+        meta_data,
+        instance_id: instance_id.transpose()?,
         user: cloud_init.user,
         password: parts.password,
         ssh_keys,
@@ -70,19 +75,43 @@ pub(crate) fn init(
     }))
 }
 
-fn meta_data(text: &Payload) -> Result<BTreeMap<String, String>, Invalid> {
-    let field = "spec.userData.cloudInit.metaData";
+const META_DATA: &str = "spec.userData.cloudInit.metaData";
+
+fn meta_data(text: &Payload) -> Result<BTreeMap<String, Value>, Invalid> {
     let text = text
         .as_text()
-        .ok_or_else(|| Invalid::new(field, "is not text"))?;
-    let read: BTreeMap<String, serde_json::Value> = serde_saphyr::from_str(text)
-        .map_err(|_| Invalid::new(field, "must be a YAML map of names to values"))?;
-    let plain = |value: serde_json::Value| match value {
-        serde_json::Value::String(text) => text,
-        other => other.to_string(),
+        .ok_or_else(|| Invalid::new(META_DATA, "is not text"))?;
+    serde_saphyr::from_str(text)
+        .map_err(|_| Invalid::new(META_DATA, "must be a YAML map of names to values"))
+}
+
+fn instance_id(value: Value) -> Result<String, Invalid> {
+    let text = match value {
+        Value::String(text) => text,
+        Value::Number(number) => number.to_string(),
+        _ => String::new(),
     };
-    Ok(read
-        .into_iter()
-        .map(|(key, value)| (key, plain(value)))
-        .collect())
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_.:".contains(c);
+    if text.is_empty() || !text.chars().all(plain) {
+        let message = "instance-id must be made of letters, digits, '-', '_', '.' and ':'";
+        return Err(Invalid::new(META_DATA, message));
+    }
+    Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn meta_data_keeps_its_lists_and_says_who_the_instance_is() {
+        let text = Payload::from("instance-id: i-1\nkeys: [a, 1]\n");
+        let read = meta_data(&text).unwrap();
+        assert_eq!(read["keys"], json!(["a", 1]));
+        assert_eq!(instance_id(read["instance-id"].clone()).unwrap(), "i-1");
+        assert!(instance_id(json!("a;b")).is_err());
+        assert!(instance_id(json!(["a"])).is_err());
+    }
 }

@@ -22,13 +22,13 @@ fn nic(field: &str, network: &Network, provider: &Provider) -> Result<Nic, Inval
     Ok(Nic {
         name: network.name.clone(),
         bridge,
-        model: match network.model.unwrap_or_default() {
+        model: network.model.map(|model| match model {
             Written::Virtio => NicModel::Virtio,
             Written::E1000 => NicModel::E1000,
             Written::E1000e => NicModel::E1000e,
             Written::Rtl8139 => NicModel::Rtl8139,
             Written::Vmxnet3 => NicModel::Vmxnet3,
-        },
+        }),
         vlan: network.vlan.or(vlan),
         trunks: network.trunks.clone(),
         mac: network

@@ -11,12 +11,14 @@ pub(super) fn options(
     spec: &VirtualMachineSpec,
     defaults: &ProviderDefaults,
     label_tags: Vec<String>,
+    adopted: bool,
 ) -> Options {
-    let adopted = spec.adopt.is_some();
     let mut tags = spec.tags.clone();
     if !adopted {
         tags.extend(defaults.tags.iter().cloned());
     }
+    // Who declares no tags leaves others to put some on the guest, beside those that stand for labels.
+    let keep_tags = tags.is_empty();
     tags.extend(label_tags);
     tags.sort();
     tags.dedup();
@@ -24,7 +26,7 @@ pub(super) fn options(
     Options {
         description: spec.description.clone(),
         tags: (!tags.is_empty()).then_some(tags),
-        keep_tags: false,
+        keep_tags,
         pool: spec.pool.clone().or(default_pool),
         onboot: spec.on_boot,
         startup: spec.startup.as_ref().map(startup),

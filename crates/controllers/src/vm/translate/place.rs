@@ -2,8 +2,8 @@
 //!
 //! Policies speak of labels, the engine of PVE tags. A label that some policy mentions is put on the guest
 //! as a tag, so that guests placed in the same moment keep apart too; the tag travels in the very call
-//! that makes the guest. What tags cannot say (a label that is missing) is answered from what is known
-//! about the other machines, as nodes to avoid.
+//! that makes the guest. What a policy leaves open (any value, any other value) is answered with the values that other
+//! guests are declared with, and a label that is missing with the nodes of those that lack it.
 
 use api::vm::{SelectorOperator, VMPlacementPolicySpec};
 use fleet::{
@@ -11,13 +11,13 @@ use fleet::{
     intent::{AntiAffinity, Placement},
 };
 
-use super::{Invalid, size};
+use super::{super::apart::Apart, Invalid, size};
 
 pub(crate) fn placement(
     node: Option<&str>,
     provider_nodes: &[String],
     policy: Option<&VMPlacementPolicySpec>,
-    avoid: &[String],
+    keep: &Apart,
 ) -> Result<Placement, Invalid> {
     let listed = policy.map_or(&[][..], |policy| &policy.node_selector);
     let allowed: Vec<&str> = match (node, listed, provider_nodes) {
@@ -47,18 +47,23 @@ pub(crate) fn placement(
         .and_then(|policy| policy.constraints.clone())
         .unwrap_or_default();
     let apart = policy.map_or(&[][..], |policy| &policy.anti_affinity);
+    let declared = apart
+        .iter()
+        .filter(|term| term.operator == SelectorOperator::In)
+        .map(|term| {
+            let tag = |value: &String| anti_affinity_tag(&term.key, value);
+            term.values.iter().map(tag).collect()
+        });
+    let said = |tag: &String| declared.clone().any(|tags: Vec<String>| tags.contains(tag));
+    let known: Vec<String> = keep.tags.iter().filter(|tag| !said(tag)).cloned().collect();
+    let known = (!known.is_empty()).then_some(known);
     Ok(Placement {
         nodes: names("node", allowed)?,
-        avoid: names("node", avoid.iter().map(String::as_str).collect())?,
-        anti_affinity: apart
-            .iter()
-            .filter(|term| term.operator == SelectorOperator::In)
-            .map(|term| AntiAffinity {
-                tags: term
-                    .values
-                    .iter()
-                    .map(|value| anti_affinity_tag(&term.key, value))
-                    .collect(),
+        avoid: names("node", keep.nodes.iter().map(String::as_str).collect())?,
+        anti_affinity: declared
+            .chain(known)
+            .map(|tags| AntiAffinity {
+                tags,
                 preferred: false,
             })
             .collect(),
@@ -96,7 +101,7 @@ pub(crate) fn anti_affinity_tag(key: &str, value: &str) -> String {
 }
 
 /// The tags a guest carries for its labels.
-pub(super) fn label_tags<'a>(
+pub(crate) fn label_tags<'a>(
     keys: &[String],
     label: impl Fn(&str) -> Option<&'a str>,
 ) -> Vec<String> {
@@ -131,10 +136,11 @@ mod tests {
             ..VMPlacementPolicySpec::default()
         };
         let all = ["a".to_owned(), "b".to_owned()];
-        let place = placement(None, &all, Some(&policy), &[]).unwrap();
+        let place = placement(None, &all, Some(&policy), &Apart::default()).unwrap();
         assert_eq!(place.nodes, [NodeName::new("b").unwrap()]);
         assert!(place.fit_numa);
-        let none = placement(None, &["z".to_owned()], Some(&policy), &[]).unwrap_err();
+        let none =
+            placement(None, &["z".to_owned()], Some(&policy), &Apart::default()).unwrap_err();
         assert!(none.to_string().contains("none in common"), "{none}");
     }
 }
