@@ -3,6 +3,7 @@
 //! This crate holds the command line and the wiring, nothing else: a subcommand is one module with a clap `Args` struct and a
 //! `run` function. Data goes to stdout, everything meant for a person's eye to stderr, both through [`output`].
 
+mod access;
 mod bench;
 mod cli;
 mod console;

@@ -33,7 +33,12 @@ enum LogFormat {
 
 /// Sends log events to stderr.
 pub(crate) fn init_logging(logging: &Logging) {
-    let filter = EnvFilter::try_new(&logging.log_level).unwrap_or_else(|_| EnvFilter::new("warn"));
+    let mut filter =
+        EnvFilter::try_new(&logging.log_level).unwrap_or_else(|_| EnvFilter::new("warn"));
+    // What a Provider's own level lets through has been chosen already.
+    if let Ok(chosen) = format!("{}=trace", controllers::LOG_TARGET).parse() {
+        filter = filter.add_directive(chosen);
+    }
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(io::stderr)

@@ -46,7 +46,7 @@ pub(crate) struct Up {
     /// Start a simulated Proxmox VE with life-like latencies and bring three machines up on it.
     #[arg(long)]
     demo: bool,
-    /// Exit once every machine is ready: 0 if all are, 1 if one cannot be.
+    /// Exit once every machine is ready: 0 if all are, 1 if one cannot be or Proxmox VE does not answer.
     #[arg(long)]
     until_ready: bool,
     /// Run the API server alone: the controllers run elsewhere, such as in `oxmox operator`.
@@ -119,7 +119,11 @@ impl Up {
             None
         };
         self.pve.write_down(&client).await?;
-        let outcome = self.stay(&client, server.kubeconfig_path()).await;
+        let outcome = match self.pve.greet().await {
+            Ok(false) if self.until_ready => Ok(ExitCode::FAILURE),
+            Ok(_) => self.stay(&client, server.kubeconfig_path()).await,
+            Err(error) => Err(error),
+        };
 
         stop.cancel();
         if let Some(controllers) = controllers {

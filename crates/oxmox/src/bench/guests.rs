@@ -23,7 +23,7 @@ pub(super) struct Guests {
     #[arg(long, default_values_t = [100, 1000], value_name = "N", value_delimiter = ',')]
     at_once: Vec<u32>,
     /// How many machines are watched at rest, in processes of their own; may be given several times.
-    #[arg(long, default_values_t = [100, 1000], value_name = "N", value_delimiter = ',')]
+    #[arg(long, default_values_t = [100, 1000, 10_000], value_name = "N", value_delimiter = ',')]
     at_rest: Vec<u32>,
     /// How many seconds they are watched.
     #[arg(long, default_value_t = 60, value_name = "SECONDS")]

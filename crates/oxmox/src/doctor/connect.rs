@@ -1,14 +1,14 @@
-//! The way to the server: addresses, credentials, certificates.
+//! The way to the server.
 
-use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, anyhow, bail};
+use anyhow::{Result, anyhow};
 use clap::Args;
-use pve::tls::{Fingerprint, Trust, shown_certificate};
-use pve::{Client, Credentials, Error};
+use pve::tls::{Fingerprint, shown_certificate};
+use pve::{Client, Error};
 
 use super::report::Report;
+use crate::access::Access;
 
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -16,74 +16,27 @@ const PATIENCE: Duration = Duration::from_secs(10);
 #[derive(Args)]
 pub(super) struct Connection {
     /// Address of a node, such as https://pve1:8006; may be repeated for nodes of the same cluster.
-    #[arg(long = "endpoint", value_name = "URL", required = true)]
-    endpoints: Vec<String>,
-    /// API token, as user@realm!name=value.
     #[arg(
-        long,
-        env = "OXMOX_PVE_TOKEN",
-        hide_env_values = true,
-        value_name = "TOKEN"
+        long = "endpoint",
+        env = "PVE_ENDPOINT",
+        value_name = "URL",
+        required = true,
+        value_delimiter = ','
     )]
-    token: Option<String>,
-    /// File that holds the API token, so that it does not show in the list of processes.
-    #[arg(long, value_name = "FILE", conflicts_with = "token")]
-    token_file: Option<PathBuf>,
-    /// User with realm, in place of a token.
-    #[arg(long, conflicts_with_all = ["token", "token_file"], requires = "password")]
-    user: Option<String>,
-    /// Password of the user.
-    #[arg(long, env = "OXMOX_PVE_PASSWORD", hide_env_values = true)]
-    password: Option<String>,
-    /// Certificate authority of the cluster, in PEM (/etc/pve/pve-root-ca.pem on a node).
-    #[arg(long, value_name = "FILE")]
-    ca: Option<PathBuf>,
-    /// SHA-256 fingerprint of a node's certificate; may be repeated.
-    #[arg(long = "fingerprint", value_name = "SHA256", conflicts_with = "ca")]
-    fingerprints: Vec<Fingerprint>,
-    /// Believe any certificate. Whoever is in between can read the token.
-    #[arg(long, conflicts_with_all = ["ca", "fingerprints"])]
-    insecure: bool,
+    endpoints: Vec<String>,
+    #[command(flatten)]
+    access: Access,
 }
 
 impl Connection {
     /// Who asks, without any secret.
     pub(super) fn who(&self) -> Result<String> {
-        Ok(self.credentials()?.name().to_owned())
-    }
-
-    fn credentials(&self) -> Result<Credentials> {
-        if let (Some(user), Some(password)) = (&self.user, &self.password) {
-            return Ok(Credentials::password(user, password)?);
-        }
-        let line = match (&self.token, &self.token_file) {
-            (Some(token), _) => token.clone(),
-            (None, Some(file)) => std::fs::read_to_string(file)
-                .with_context(|| format!("cannot read {}", file.display()))?,
-            (None, None) => {
-                bail!("no credentials: give --token, --token-file, or --user and --password")
-            }
-        };
-        Ok(Credentials::token_line(&line)?)
-    }
-
-    fn trust(&self) -> Result<Trust> {
-        Ok(if let Some(file) = &self.ca {
-            let pem = std::fs::read_to_string(file)
-                .with_context(|| format!("cannot read {}", file.display()))?;
-            Trust::Authority(pem)
-        } else if !self.fingerprints.is_empty() {
-            Trust::Fingerprints(self.fingerprints.clone())
-        } else if self.insecure {
-            Trust::Insecure
-        } else {
-            Trust::System
-        })
+        Ok(self.access.credentials()?.name().to_owned())
     }
 
     /// Tries each endpoint; a client for those that are good, or nothing.
     pub(super) async fn open(&self, report: &mut Report) -> Result<Option<Client>> {
-        let (credentials, trust) = (self.credentials()?, self.trust()?);
+        let (credentials, trust) = (self.access.credentials()?, self.access.trust()?);
         let mut builder = Client::builder()
             .credentials(credentials.clone())
             .trust(trust.clone());
@@ -148,7 +101,7 @@ impl Connection {
                 );
                 return false;
             }
-            (_, Some(fingerprint)) if self.insecure => report.warn(
+            (_, Some(fingerprint)) if self.access.insecure => report.warn(
                 "tls",
                 format!("{address} is believed without a check"),
                 format!("pin its certificate instead: --fingerprint {fingerprint}"),

@@ -32,8 +32,8 @@ impl Visit {
         let output = Command::new(OXMOX)
             .args(["doctor", "--endpoint", &sim.url])
             .args(args)
-            .env_remove("OXMOX_PVE_TOKEN")
-            .env_remove("OXMOX_PVE_PASSWORD")
+            .env_remove("PVE_TOKEN")
+            .env_remove("PVE_PASSWORD")
             .output()
             .await
             .unwrap();

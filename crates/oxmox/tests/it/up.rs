@@ -87,6 +87,7 @@ async fn a_real_pve_is_looked_after_across_restarts() {
         data.path().to_str().unwrap(),
     ];
     let mut first = Running::start(&args, &[]);
+    first.says("(9.2.").await;
     first.says("Try next").await;
     let kubeconfig = data.path().join("kubeconfig");
     let kubectl = Kubectl::new(&assets, &kubeconfig).unwrap();
@@ -156,4 +157,25 @@ async fn a_real_pve_is_looked_after_across_restarts() {
     second.signal("TERM").await;
     assert!(second.end().await.success(), "{}", second.said());
     assert!(Path::new(&kubeconfig).exists());
+}
+
+#[tokio::test]
+async fn who_is_not_let_in_is_told_at_once() {
+    let sim = Sim::start().await;
+    let data = tempfile::tempdir().unwrap();
+    let secret = "99999999-2222-3333-4444-555555555555";
+    let token = format!("virtrigaud@pve!vrtg-token={secret}");
+    let data = data.path().to_str().unwrap();
+    let args = ["up", "--pve", &sim.url, "--token", &token, "--until-ready"];
+    let known = ["--fingerprint", sim.fingerprint.as_str()];
+    for (trust, word) in [(&known[..], "not authenticated"), (&[], "certificate")] {
+        let mut up = Running::start(&[&args[..], trust, &["--data-dir", data]].concat(), &[]);
+        assert_eq!(up.end().await.code(), Some(1), "{}", up.said());
+        let said = up.said();
+        assert!(
+            said.contains(word) && said.contains("oxmox doctor"),
+            "{said}"
+        );
+        assert!(!said.contains(secret), "{said}");
+    }
 }
