@@ -18,7 +18,10 @@ use pve_sim::{Cluster, Latency, Simulator, WorldFile};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use crate::gate::{Gate, Line};
+use crate::{
+    gate::{Gate, Line},
+    panics,
+};
 
 /// The definitions, which take longer to make than to install.
 static CRDS: LazyLock<Vec<CustomResourceDefinition>> = LazyLock::new(api::crds);
@@ -91,6 +94,7 @@ impl Builder {
             .with_env_filter(tracing_subscriber::EnvFilter::from_default_env())
             .with_test_writer()
             .try_init();
+        panics::watch();
         let epoch: Timestamp = EPOCH.parse().unwrap();
         let server = apiserver::InMemory::with(apiserver::Clock::at(epoch), self.seed);
         let client = Client::new(server.service(), "default");
@@ -226,8 +230,35 @@ impl Bed {
     pub async fn crash_operator(&mut self) {
         if let Some((running, _)) = self.operator.take() {
             running.abort();
-            let _ = running.await;
+            match running.await {
+                Err(ended) if ended.is_panic() => std::panic::resume_unwind(ended.into_panic()),
+                Ok(()) => panic!("the controllers had ended by themselves"),
+                Err(_) => {}
+            }
         }
+    }
+
+    /// What the controllers died of by themselves, and every task of theirs.
+    pub fn died(&self) -> Vec<String> {
+        let mut died: Vec<String> = panics::seen();
+        if self
+            .operator
+            .as_ref()
+            .is_some_and(|(running, _)| running.is_finished())
+        {
+            died.push("the controllers have ended".to_owned());
+        }
+        died
+    }
+
+    /// What controllers write that were started again ten minutes ago, and found everything as it was.
+    pub async fn writes_of_a_restart(&mut self) -> Vec<String> {
+        self.sleep(Duration::from_mins(10)).await;
+        self.crash_operator().await;
+        self.line.forget();
+        self.start_operator();
+        self.sleep(Duration::from_mins(10)).await;
+        self.line.kubernetes_writes()
     }
 
     /// Lets the controllers finish what is under way, and ends them.

@@ -15,12 +15,17 @@ use std::{
 };
 
 use api::vm::{
-    Container, Provider, VMBackup, VMClone, VMMigration, VMSet, VMSnapshot, VirtualMachine,
+    Container, Provider, VMBackup, VMClone, VMImage, VMMigration, VMRestore, VMSet, VMSnapshot,
+    VirtualMachine,
 };
 use kube::api::DeleteParams;
 use serde_json::json;
 
-use crate::{Bed, gate::CrashPoint};
+use crate::{
+    Bed, Guest,
+    gate::CrashPoint,
+    objects::{CONTENT, URL},
+};
 
 /// One thing people do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,12 +42,18 @@ pub enum Flow {
     Snapshot,
     /// Back to a snapshot.
     Revert,
+    /// A snapshot goes.
+    RemoveSnapshot,
     /// A copy of a running machine.
     Clone,
     /// To another node.
     Migrate,
     /// A backup.
     Backup,
+    /// A machine of a backup.
+    Restore,
+    /// A machine of an image from the web, which becomes a template first, and goes again with its machine and its object.
+    Image,
     /// A running machine goes.
     Delete,
     /// A container.
@@ -55,16 +66,19 @@ pub enum Flow {
 
 impl Flow {
     /// All of them.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 16] = [
         Self::Create,
         Self::CreateFull,
         Self::Reconfigure,
         Self::Power,
         Self::Snapshot,
         Self::Revert,
+        Self::RemoveSnapshot,
         Self::Clone,
         Self::Migrate,
         Self::Backup,
+        Self::Restore,
+        Self::Image,
         Self::Delete,
         Self::Container,
         Self::DeleteContainer,
@@ -77,6 +91,7 @@ impl Flow {
         bed.until_ready::<Provider>("pve").await;
         match self {
             Self::Create | Self::CreateFull | Self::Container => {}
+            Self::Image => bed.pve().control().serve(URL, CONTENT),
             Self::DeleteContainer => {
                 bed.apply(CONTAINER).await;
                 bed.until_ready::<Container>("cache").await;
@@ -91,16 +106,31 @@ impl Flow {
                 bed.sleep(Duration::from_mins(1)).await;
             }
         }
-        if self == Self::Revert {
+        if self == Self::Restore {
+            bed.apply(BACKUP).await;
+            bed.until_ready::<VMBackup>("nightly").await;
+        }
+        if matches!(self, Self::Revert | Self::RemoveSnapshot) {
             bed.apply(SNAPSHOT).await;
             bed.until_ready::<VMSnapshot>("before").await;
+        }
+        if self == Self::Revert {
             let tags = json!({ "tags": ["after"] });
             bed.change::<VirtualMachine>("web-server", tags).await;
             bed.until_ready::<VirtualMachine>("web-server").await;
         }
     }
 
-    async fn begin(self, bed: &Bed) {
+    /// How many things are wished for, one after the other.
+    fn steps(self) -> u8 {
+        match self {
+            Self::Power | Self::Scale | Self::Image => 2,
+            _ => 1,
+        }
+    }
+
+    /// Wishes for something.
+    async fn begin(self, bed: &Bed, step: u8) {
         match self {
             Self::Create => bed.apply(MACHINE).await,
             Self::CreateFull => {
@@ -116,17 +146,36 @@ impl Flow {
                 bed.change::<VirtualMachine>("web-server", spec).await;
             }
             Self::Power => {
-                let off = json!({ "powerState": "Off" });
-                bed.change::<VirtualMachine>("web-server", off).await;
+                let power = json!({ "powerState": if step == 0 { "Off" } else { "On" } });
+                bed.change::<VirtualMachine>("web-server", power).await;
             }
             Self::Snapshot => bed.apply(SNAPSHOT).await,
             Self::Revert => {
                 let to = json!({ "snapshot": { "revertToRef": { "name": "before" } } });
                 bed.change::<VirtualMachine>("web-server", to).await;
             }
+            Self::RemoveSnapshot => {
+                let api = bed.api::<VMSnapshot>();
+                api.delete("before", &DeleteParams::default())
+                    .await
+                    .unwrap();
+            }
             Self::Clone => bed.apply(CLONE).await,
             Self::Migrate => bed.apply(MIGRATION).await,
             Self::Backup => bed.apply(BACKUP).await,
+            Self::Restore => bed.apply(RESTORE).await,
+            Self::Image if step == 0 => {
+                bed.apply(&IMAGE.replace("URL", URL)).await;
+                let of_it = "imageRef: { name: noble }";
+                bed.apply(&MACHINE.replace("imageRef: { name: ubuntu }", of_it))
+                    .await;
+            }
+            Self::Image => {
+                let now = DeleteParams::default();
+                let machines = bed.api::<VirtualMachine>();
+                machines.delete("web-server", &now).await.unwrap();
+                bed.api::<VMImage>().delete("noble", &now).await.unwrap();
+            }
             Self::Delete => {
                 let api = bed.api::<VirtualMachine>();
                 api.delete("web-server", &DeleteParams::default())
@@ -139,17 +188,18 @@ impl Flow {
                 api.delete("cache", &DeleteParams::default()).await.unwrap();
             }
             Self::Scale => {
-                let two = json!({ "replicas": 2 });
-                bed.change::<VMSet>("web", two).await;
+                let replicas = json!({ "replicas": if step == 0 { 2 } else { 1 } });
+                bed.change::<VMSet>("web", replicas).await;
             }
         }
     }
 
     /// Waits for the end, and sees that it is the right one.
-    async fn end(self, bed: &Bed) {
+    async fn end(self, bed: &Bed, step: u8) {
         match self {
             Self::Create | Self::CreateFull => {
                 bed.until_ready::<VirtualMachine>("web-server").await;
+                assert!(bed.guest("web-server").await.running);
             }
             Self::Reconfigure => {
                 bed.until_ready::<VirtualMachine>("web-server").await;
@@ -160,13 +210,16 @@ impl Flow {
             }
             Self::Power => {
                 bed.until_ready::<VirtualMachine>("web-server").await;
-                assert!(!bed.guest("web-server").await.running);
-                let on = json!({ "powerState": "On" });
-                bed.change::<VirtualMachine>("web-server", on).await;
-                bed.until_ready::<VirtualMachine>("web-server").await;
-                assert!(bed.guest("web-server").await.running);
+                assert_eq!(bed.guest("web-server").await.running, step == 1);
             }
-            Self::Snapshot => drop(bed.until_ready::<VMSnapshot>("before").await),
+            Self::Snapshot => {
+                bed.until_ready::<VMSnapshot>("before").await;
+                assert_eq!(bed.snapshots("web-server").await.len(), 1);
+            }
+            Self::RemoveSnapshot => {
+                bed.until_gone::<VMSnapshot>("before").await;
+                assert_eq!(bed.snapshots("web-server").await, Vec::<String>::new());
+            }
             Self::Revert => {
                 bed.until("web-server", "set back", |vm: &VirtualMachine| {
                     let status = vm.status.as_ref();
@@ -174,16 +227,38 @@ impl Flow {
                 })
                 .await;
                 bed.until_ready::<VirtualMachine>("web-server").await;
+                assert_eq!(bed.tasks("qmrollback").await, ["OK"], "once, and well");
             }
             Self::Clone => {
                 bed.until_ready::<VMClone>("web-copy").await;
                 assert!(bed.guest("web-copy").await.running);
             }
-            Self::Migrate => drop(bed.until_ready::<VMMigration>("move").await),
+            Self::Migrate => {
+                let moved: VMMigration = bed.until_ready("move").await;
+                let status = moved.status.unwrap();
+                let node = Some(bed.guest("web-server").await.node);
+                assert_eq!(status.target_node, node);
+                assert_ne!(status.source_node, node);
+            }
             Self::Backup => {
                 let backup: VMBackup = bed.until_ready("nightly").await;
                 let volume = backup.status.unwrap().volume.unwrap();
                 assert_eq!(bed.backups("nfs").await, [volume]);
+            }
+            Self::Restore => {
+                bed.until_ready::<VMRestore>("again").await;
+                assert!(bed.guest("web-again").await.running);
+            }
+            Self::Image if step == 0 => {
+                bed.until_ready::<VirtualMachine>("web-server").await;
+                let made = bed.guests().await;
+                let ours =
+                    |guest: &&Guest| guest.template && guest.key("tags").contains("oxmox-image-");
+                assert_eq!(made.iter().filter(ours).count(), 1);
+            }
+            Self::Image => {
+                bed.until_gone::<VirtualMachine>("web-server").await;
+                bed.until_gone::<VMImage>("noble").await;
             }
             Self::Delete => bed.until_gone::<VirtualMachine>("web-server").await,
             Self::Container => {
@@ -193,10 +268,12 @@ impl Flow {
             Self::DeleteContainer => bed.until_gone::<Container>("cache").await,
             Self::Scale => {
                 bed.until_ready::<VMSet>("web").await;
-                let one = json!({ "replicas": 1 });
-                bed.change::<VMSet>("web", one).await;
-                bed.until_ready::<VMSet>("web").await;
-                bed.until_gone::<VirtualMachine>("web-1").await;
+                if step == 1 {
+                    bed.until_gone::<VirtualMachine>("web-1").await;
+                }
+                let machines = bed.guests().await.into_iter();
+                let machines = machines.filter(|guest| guest.name.starts_with("web-"));
+                assert_eq!(machines.count(), if step == 0 { 2 } else { 1 });
             }
         }
     }
@@ -207,21 +284,33 @@ impl Flow {
         let foreign = bed.foreign().await;
         self.prepare(&bed).await;
         bed.line().crash_at(point);
-        self.begin(&bed).await;
-        // Long enough for the whole flow: what was not called by then never is.
-        let wait = Duration::from_mins(3);
-        let reached = tokio::time::timeout(wait, bed.line().crashed())
-            .await
-            .is_ok();
-        let journal = bed.line().journal();
-        if reached {
-            bed.crash_operator().await;
-            bed.line().crash_at(CrashPoint::never());
-            bed.start_operator();
+        let mut reached = false;
+        for step in 0..self.steps() {
+            self.begin(&bed, step).await;
+            let crashes = tokio::select! {
+                biased;
+                () = bed.line().crashed() => true,
+                () = self.end(&bed, step) => false,
+            };
+            if crashes {
+                reached = true;
+                restart(&mut bed).await;
+                self.end(&bed, step).await;
+            }
         }
-        self.end(&bed).await;
+        // Long enough for what is cleaned up afterwards.
+        let after = tokio::time::timeout(Duration::from_mins(3), bed.line().crashed());
+        if after.await.is_ok() {
+            reached = true;
+            restart(&mut bed).await;
+        }
+        let journal = bed.line().journal();
         bed.sleep(Duration::from_mins(2)).await;
-        (journal, bed.check(&foreign).await)
+        let mut wrong = bed.check(&foreign).await;
+        if !reached && point != CrashPoint::never() {
+            wrong.push("the call was never made".to_owned());
+        }
+        (journal, wrong)
     }
 
     fn run(self, point: CrashPoint) -> (Vec<String>, Vec<String>) {
@@ -279,6 +368,12 @@ pub(crate) fn said(panic: &(dyn std::any::Any + Send)) -> String {
         .unwrap_or_else(|| "it panicked".to_owned())
 }
 
+async fn restart(bed: &mut Bed) {
+    bed.crash_operator().await;
+    bed.line().crash_at(CrashPoint::never());
+    bed.start_operator();
+}
+
 /// What came of crashing a flow everywhere.
 #[derive(Debug)]
 pub struct Crashes {
@@ -333,6 +428,20 @@ apiVersion: infra.virtrigaud.io/v1beta1
 kind: VMBackup
 metadata: { name: nightly }
 spec: { vmRef: { name: web-server }, storage: nfs }
+";
+
+const RESTORE: &str = "
+apiVersion: infra.virtrigaud.io/v1beta1
+kind: VMRestore
+metadata: { name: again }
+spec: { backupRef: { name: nightly }, targetName: web-again, start: true }
+";
+
+const IMAGE: &str = "
+apiVersion: infra.virtrigaud.io/v1beta1
+kind: VMImage
+metadata: { name: noble }
+spec: { source: \"URL\" }
 ";
 
 const CONTAINER: &str = "

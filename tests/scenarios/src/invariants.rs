@@ -1,11 +1,20 @@
 //! What must be true whenever everything has come to rest.
 
+mod told;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use api::infrastructure::v1beta1::ProxmoxMachine;
-use api::vm::{Container, LARGER_DISKS, PowerState, VMSnapshot, VirtualMachine, condition};
+use api::vm::{
+    Container, GuestKind, PowerState, VMBackup, VMClass, VMImage, VMSnapshot, VirtualMachine,
+};
 use kube::{ResourceExt as _, api::ListParams};
-use pve::{NodeName, Vmid, api::storage::StorageFilter};
+use pve::{
+    NodeName, Vmid,
+    api::{guest::ConfigView, storage::StorageFilter},
+};
+
+pub(crate) use self::told::is_provisioned;
 
 use crate::{Bed, Guest};
 
@@ -50,28 +59,32 @@ impl Bed {
             (node.name_any(), vmid.and_then(|id| u32::try_from(id).ok()))
         }));
         let guests = self.foreign().await;
-        let mut wrong = untouched(foreign, &guests);
+        let mut wrong = self.died();
+        wrong.extend(untouched(foreign, &guests));
         let known: BTreeSet<(usize, u32, &str)> = foreign.iter().map(key).collect();
-        let made: Vec<&Guest> = guests.iter().filter(|g| !known.contains(&key(g))).collect();
+        let images = self.api::<VMImage>().list(&list).await.unwrap().items;
+        let backups = self.api::<VMBackup>().list(&list).await.unwrap().items;
+        let ours = guests.iter().filter(|g| !known.contains(&key(g)));
+        let (templates, made): (Vec<&Guest>, Vec<&Guest>) =
+            ours.partition(|guest| guest.template && guest.key("tags").contains("oxmox-image-"));
+        wrong.extend(unwanted(&templates, &images));
         wrong.extend(owned(&made, &expected));
+        let classes = self.api::<VMClass>().list(&list).await.unwrap().items;
         for machine in &machines {
-            wrong.extend(told_truly(machine, &made));
+            wrong.extend(told::machine(machine, &classes, &made));
         }
         for node in &nodes {
-            wrong.extend(node_told_truly(node, &made));
+            wrong.extend(told::node(node, &made));
         }
         for container in &containers {
-            let name = container.name_any();
-            let vmid = container.status.as_ref().and_then(|status| status.vmid);
-            let there = made.iter().any(|g| g.name == name && Some(g.vmid) == vmid);
-            if vmid.is_some() && !there && container.metadata.deletion_timestamp.is_none() {
-                wrong.push(format!(
-                    "{name} says it is guest {vmid:?}, which is not there"
-                ));
-            }
+            wrong.extend(told::container(container, &made));
+        }
+        for snapshot in &snapshots {
+            let listed = Self::kept_of(snapshot, &machines, &containers, &made);
+            wrong.extend(told::snapshot(snapshot, listed.as_deref()));
         }
         for number in 0..self.cluster_count() {
-            wrong.extend(self.leftovers(number, &guests, &machines).await);
+            wrong.extend(self.leftovers(number, &guests, &machines, &backups).await);
         }
         for guest in made {
             wrong.extend(borrowed(guest));
@@ -80,15 +93,26 @@ impl Bed {
         wrong
     }
 
-    /// Volumes that belong to no guest, and first-boot images that were left behind.
+    /// Volumes that no guest has, and what was left behind of first boots, downloads and backups.
     async fn leftovers(
         &self,
         number: usize,
         guests: &[Guest],
         machines: &[VirtualMachine],
+        backups: &[VMBackup],
     ) -> Vec<String> {
         let root = self.root_of(number);
         let here: Vec<&Guest> = guests.iter().filter(|g| g.cluster == number).collect();
+        let mut named = BTreeMap::new();
+        for guest in &here {
+            named.insert(guest.vmid, self.whole_config(guest).await);
+        }
+        let kept = |id: &str| {
+            let volumes = backups
+                .iter()
+                .filter_map(|it| it.status.as_ref()?.volume.as_deref());
+            volumes.into_iter().any(|volume| volume == id)
+        };
         let mut wrong = BTreeSet::new();
         for name in self.cluster(number).nodes() {
             let node = root.node(&NodeName::new(name.as_str()).unwrap());
@@ -100,8 +124,12 @@ impl Bed {
                     .unwrap();
                 for volume in volumes {
                     let id = volume.volid.to_string();
-                    let of = |vmid: Vmid| here.iter().any(|guest| guest.vmid == vmid.get());
-                    if volume.vmid.is_some_and(|vmid| !of(vmid)) && !id.contains("backup/") {
+                    let of = volume.vmid.map(Vmid::get);
+                    if id.contains("backup/") {
+                        if !kept(&id) {
+                            wrong.insert(format!("backup {id} belongs to no object"));
+                        }
+                    } else if of.is_some_and(|vmid| !names(named.get(&vmid), &id)) {
                         wrong.insert(format!("volume {id} belongs to no guest"));
                     }
                     if id.contains("iso/oxmox-") && !is_waited_for(&id, &here, machines) {
@@ -116,19 +144,60 @@ impl Bed {
         wrong.into_iter().collect()
     }
 
+    /// Everything that a guest's configuration says: now, after its next start, and in its snapshots.
+    async fn whole_config(&self, guest: &Guest) -> Vec<String> {
+        let root = self.root_of(guest.cluster);
+        let node = root.node(&NodeName::new(guest.node.as_str()).unwrap());
+        let vmid = Vmid::new(guest.vmid).unwrap();
+        let mut values: Vec<String> = guest.config.values().cloned().collect();
+        let snapshots = &guest.snapshots;
+        let views = snapshots.iter().map(|name| ConfigView::Snapshot(name));
+        for view in views.chain([ConfigView::Current]) {
+            let config = if guest.is_container() {
+                node.lxc(vmid).config(view).await
+            } else {
+                node.qemu(vmid).config(view).await
+            };
+            let config = config.unwrap();
+            values.extend(config.iter().map(|(_, value)| value.to_owned()));
+        }
+        values
+    }
+
+    /// The snapshots of the guest that a snapshot was taken of; nothing when that is another one now.
+    fn kept_of(
+        snapshot: &VMSnapshot,
+        machines: &[VirtualMachine],
+        containers: &[Container],
+        made: &[&Guest],
+    ) -> Option<Vec<String>> {
+        let named = &snapshot.spec.vm_ref;
+        let (vmid, since) = match named.kind {
+            GuestKind::VirtualMachine => {
+                let machine = machines.iter().find(|it| it.name_any() == named.name)?;
+                let since = machine.metadata.creation_timestamp.clone();
+                (machine.status.as_ref()?.vmid?, since)
+            }
+            GuestKind::Container => {
+                let container = containers.iter().find(|it| it.name_any() == named.name)?;
+                let since = container.metadata.creation_timestamp.clone();
+                (container.status.as_ref()?.vmid?, since)
+            }
+        };
+        if snapshot.metadata.creation_timestamp < since {
+            return None;
+        }
+        let guest = made.iter();
+        let guest = guest
+            .into_iter()
+            .find(|g| g.vmid == vmid && g.name == named.name)?;
+        Some(guest.snapshots.clone())
+    }
+
     /// Snapshots with our mark that belong to no VMSnapshot.
     async fn stray_snapshots(&self, guest: &Guest, known: &[VMSnapshot]) -> Vec<String> {
-        let node = self
-            .root_of(guest.cluster)
-            .node(&NodeName::new(guest.node.as_str()).unwrap());
-        let vmid = Vmid::new(guest.vmid).unwrap();
-        let list = if guest.key("rootfs").is_empty() {
-            node.qemu(vmid).snapshots().await
-        } else {
-            node.lxc(vmid).snapshots().await
-        };
+        let list = self.listed_snapshots(guest).await;
         let owners: Vec<String> = list
-            .unwrap()
             .iter()
             .filter_map(|snapshot| {
                 fleet::mark::owner_of(snapshot.description.as_deref().unwrap_or_default())
@@ -166,6 +235,28 @@ fn untouched(before: &[Guest], now: &[Guest]) -> Vec<String> {
         }
     }
     wrong
+}
+
+/// Whether a configuration names a volume.
+fn names(config: Option<&Vec<String>>, volume: &str) -> bool {
+    let named = |value: &String| value.split(',').next() == Some(volume);
+    config.is_some_and(|values| values.iter().any(named))
+}
+
+/// Templates made of images that no image says to have.
+fn unwanted(templates: &[&Guest], images: &[VMImage]) -> Vec<String> {
+    let had = |template: &Guest| {
+        let mut all = images.iter().flat_map(|image| image.status.iter());
+        all.any(|status| {
+            let mut had = status.templates.iter();
+            had.any(|had| had.vmid == Some(template.vmid))
+        })
+    };
+    templates
+        .iter()
+        .filter(|template| !had(template))
+        .map(|template| format!("template {} belongs to no image", template.vmid))
+        .collect()
 }
 
 /// Every guest has one object, and no object has two.
@@ -208,101 +299,6 @@ fn borrowed(guest: &Guest) -> Vec<String> {
         .collect()
 }
 
-/// Whether a machine says that its guest exists.
-pub(crate) fn is_provisioned(machine: &VirtualMachine) -> bool {
-    let conditions = machine.status.iter().flat_map(|status| &status.conditions);
-    let mut provisioned = conditions.filter(|condition| condition.type_ == "Provisioned");
-    provisioned.any(|condition| condition.status == "True")
-}
-
-/// What a machine says of itself is so.
-fn told_truly(machine: &VirtualMachine, made: &[&Guest]) -> Vec<String> {
-    let status = machine.status.clone().unwrap_or_default();
-    let name = machine.name_any();
-    let mut wrong = Vec::new();
-    let Some(guest) = made
-        .iter()
-        .find(|guest| Some(guest.vmid) == status.vmid && guest.name == name)
-    else {
-        if is_provisioned(machine) && machine.metadata.deletion_timestamp.is_none() {
-            let vmid = status.vmid;
-            wrong.push(format!(
-                "{name} says it is guest {vmid:?}, which is not there"
-            ));
-        }
-        return wrong;
-    };
-    if status.node.as_ref() != Some(&guest.node) {
-        let says = status.node;
-        wrong.push(format!(
-            "{name} says it is on {says:?}, but is on {}",
-            guest.node
-        ));
-    }
-    let on = matches!(status.power_state.as_deref(), Some("On" | "Paused"));
-    if on != guest.running {
-        let says = status.power_state;
-        wrong.push(format!("{name} says {says:?}, but runs: {}", guest.running));
-    }
-    let ready = condition(&status.conditions, "Ready").is_some_and(|c| c.status == "True");
-    if !ready {
-        return wrong;
-    }
-    let wants_on = machine.spec.power_state == PowerState::On;
-    if wants_on != guest.running {
-        wrong.push(format!(
-            "{name} is Ready, wants to run: {wants_on}, but runs: {}",
-            guest.running
-        ));
-    }
-    if !machine.spec.tags.is_empty() && guest.key("tags") != machine.spec.tags.join(";") {
-        let (want, has) = (&machine.spec.tags, guest.key("tags"));
-        wrong.push(format!(
-            "{name} is Ready and wants tags {want:?}, but has {has:?}"
-        ));
-    }
-    if let Some(disk) = machine.spec.disks.first() {
-        let wanted = disk.size.as_gib();
-        // A source that grew before it was copied makes a larger copy, which the machine must say.
-        let larger_is_well = condition(&status.conditions, LARGER_DISKS).is_some();
-        let fits = |size: u64| size == wanted || (larger_is_well && size > wanted);
-        if !guest.config.values().filter_map(|v| gibibytes(v)).any(fits) {
-            wrong.push(format!(
-                "{name} is Ready and wants a disk of {wanted} GiB: {:?}",
-                guest.config
-            ));
-        }
-    }
-    wrong
-}
-
-/// The size of a disk, from its entry in a guest's configuration.
-fn gibibytes(entry: &str) -> Option<u64> {
-    let size = entry.split(',').find_map(|part| part.strip_prefix("size="));
-    size?.strip_suffix('G')?.parse().ok()
-}
-
-/// What a machine of a Kubernetes cluster says of itself is so.
-fn node_told_truly(node: &ProxmoxMachine, made: &[&Guest]) -> Option<String> {
-    let status = node.status.clone().unwrap_or_default();
-    let name = node.name_any();
-    let id = node.spec.provider_id.clone().unwrap_or_default();
-    let uuid = id.trim_start_matches("proxmox://");
-    let Some(guest) = made.iter().find(|guest| guest.name == name) else {
-        return Some(format!("{name} has no guest"));
-    };
-    if !guest.running {
-        return Some(format!("{name} does not run"));
-    }
-    let own = guest.key("smbios1");
-    if !own.contains(uuid) || uuid.is_empty() {
-        return Some(format!("{name} calls itself {id:?}, its guest {own}"));
-    }
-    let says = status.proxmox_node;
-    (says.as_ref() != Some(&guest.node))
-        .then(|| format!("{name} says it is on {says:?}, but is on {}", guest.node))
-}
-
 /// Whether a first-boot image is in the drive of a machine that was not told to run yet.
 fn is_waited_for(volume: &str, guests: &[&Guest], machines: &[VirtualMachine]) -> bool {
     let holder = guests
@@ -310,7 +306,8 @@ fn is_waited_for(volume: &str, guests: &[&Guest], machines: &[VirtualMachine]) -
         .find(|guest| guest.key("ide2").starts_with(volume));
     holder.is_some_and(|guest| {
         machines.iter().any(|machine| {
-            machine.name_any() == guest.name && machine.spec.power_state != PowerState::On
+            machine.name_any() == guest.name
+                && machine.spec.power_state.unwrap_or_default() != PowerState::On
         })
     })
 }

@@ -21,8 +21,10 @@ mod invariants;
 mod life;
 mod lives;
 mod objects;
+mod panics;
 mod pve_side;
 mod simulate;
+mod tally;
 mod weather;
 
 pub use bed::{Bed, Builder};
@@ -34,5 +36,6 @@ pub use life::Story;
 pub use lives::{Lives, lives};
 pub use objects::{Document, documents};
 pub use pve_side::Guest;
-pub use simulate::simulate;
+pub use simulate::{MUST_HAPPEN, simulate};
+pub use tally::Tally;
 pub use weather::Weather;

@@ -1,10 +1,15 @@
 //! One random life: its world, its dice, what goes wrong around it, and what is told about it.
 
-use std::{fmt::Write as _, time::Duration};
+use std::{
+    fmt::Write as _,
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
 
 use tokio::time::Instant;
 
-use crate::{Bed, CrashPoint, Dice, Guest, simulate::Mischief};
+use crate::{Bed, CrashPoint, Dice, Guest, Tally, crash::said, simulate::Mischief};
 
 /// What happened in one run.
 #[derive(Debug)]
@@ -19,27 +24,22 @@ pub struct Story {
     pub calls: u64,
     /// How often the controllers crashed.
     pub crashes: u32,
+    /// What it was made of.
+    pub tally: Tally,
     /// Every call of the controllers, with its time and its answer.
     pub trace: Vec<String>,
 }
 
 impl Story {
-    pub(crate) fn new(seed: u64) -> Self {
+    fn new(seed: u64) -> Self {
         Self {
             seed,
             lines: Vec::new(),
             wrong: Vec::new(),
             calls: 0,
             crashes: 0,
+            tally: Tally::default(),
             trace: Vec::new(),
-        }
-    }
-
-    /// The story of a life that ended in a panic.
-    pub(crate) fn cut_short(seed: u64, why: String) -> Self {
-        Self {
-            wrong: vec![why],
-            ..Self::new(seed)
         }
     }
 
@@ -56,11 +56,22 @@ impl Story {
     }
 }
 
+/// What was done so far, also if the rest never comes.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Lines(Arc<Mutex<Vec<String>>>);
+
+impl Lines {
+    fn lock(&self) -> MutexGuard<'_, Vec<String>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 /// A life while it is lived.
 pub(crate) struct Life {
     pub(crate) bed: Bed,
     pub(crate) dice: Dice,
     pub(crate) story: Story,
+    lines: Lines,
     /// What was there before and is none of ours.
     foreign: Vec<Guest>,
     start: Instant,
@@ -69,21 +80,32 @@ pub(crate) struct Life {
 }
 
 impl Life {
-    /// Lives a life on a clock of its own.
-    pub(crate) fn lived(life: impl Future<Output = Story>) -> Story {
+    /// Lives a life on a clock of its own. One that ends in a panic has failed like any other, and what was done
+    /// until then is told.
+    pub(crate) fn lived<F>(seed: u64, life: impl FnOnce(Lines) -> F) -> Story
+    where
+        F: Future<Output = Story>,
+    {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .start_paused(true)
             .build()
             .unwrap();
-        runtime.block_on(life)
+        let lines = Lines::default();
+        let story = catch_unwind(AssertUnwindSafe(|| runtime.block_on(life(lines.clone()))));
+        story.unwrap_or_else(|panic| Story {
+            lines: lines.lock().clone(),
+            wrong: vec![said(&*panic)],
+            ..Story::new(seed)
+        })
     }
 
     /// Begins on a bed that holds nothing of ours yet.
-    pub(crate) async fn begin(seed: u64, bed: Bed) -> Self {
+    pub(crate) async fn begin(seed: u64, bed: Bed, lines: Lines) -> Self {
         Self {
             dice: Dice::new(seed),
             story: Story::new(seed),
+            lines,
             foreign: bed.foreign().await,
             start: Instant::now(),
             mischief: Mischief::default(),
@@ -94,7 +116,7 @@ impl Life {
 
     fn say(&mut self, what: impl std::fmt::Display) {
         let at = self.start.elapsed().as_secs_f64();
-        self.story.lines.push(format!("{at:>7.1} s  {what}"));
+        self.lines.lock().push(format!("{at:>7.1} s  {what}"));
     }
 
     /// The end of a turn: what was done is told, something may go wrong, and time passes.
@@ -118,6 +140,7 @@ impl Life {
             self.bed.line().crash_at(point);
             self.crash_due = true;
         }
+        assert_eq!(self.bed.died(), Vec::<String>::new());
         let pause = Duration::from_millis(100 + self.dice.below(20_000));
         if !self.crash_due {
             return self.bed.sleep(pause).await;
@@ -134,14 +157,18 @@ impl Life {
         }
     }
 
-    /// Nothing goes wrong any more; the controllers begin anew.
+    /// Nothing goes wrong any more. The controllers that were there when it did must get over it themselves, unless
+    /// they were about to crash anyway.
     pub(crate) async fn calm_down(&mut self) {
         self.mischief.end(&self.bed);
         self.story.calls += self.bed.line().calls();
         self.bed.line().crash_at(CrashPoint::never());
-        self.bed.crash_operator().await;
-        self.bed.start_operator();
         self.say("all faults end");
+        if self.crash_due || self.dice.one_in(2) {
+            self.bed.crash_operator().await;
+            self.bed.start_operator();
+            self.say("the controllers start again");
+        }
     }
 
     /// Everything has come to rest, but for what is `stuck`: the invariants are checked.
@@ -156,6 +183,14 @@ impl Life {
     pub(crate) async fn told(mut self, names: Vec<String>) -> Story {
         self.story.calls += self.bed.line().calls();
         self.story.trace = self.bed.line().trace();
+        for cluster in 0..self.bed.cluster_count() {
+            for (action, hits) in self.bed.cluster(cluster).control().hits() {
+                self.story.tally.add(format!("fault: {action}"), hits);
+            }
+        }
+        let crashes = u64::from(self.story.crashes);
+        self.story.tally.add("fault: crash", crashes);
+        self.story.lines.clone_from(&self.lines.lock());
         if !self.story.wrong.is_empty() {
             for name in names {
                 let events = self.bed.story(&name).await;

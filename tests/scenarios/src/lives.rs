@@ -2,14 +2,13 @@
 
 use std::{
     ops::Range,
-    panic::{AssertUnwindSafe, catch_unwind},
     sync::{
         Mutex, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
 };
 
-use crate::{Story, crash::said};
+use crate::{Story, Tally};
 
 /// What came of many lives.
 #[derive(Debug, Default)]
@@ -20,13 +19,13 @@ pub struct Lives {
     pub calls: u64,
     /// How often the controllers crashed.
     pub crashes: u64,
+    /// What they were made of.
+    pub tally: Tally,
     /// Those that did not end well, by seed.
     pub failed: Vec<Story>,
 }
 
 /// Lives the lives of these seeds on so many threads; `tell` hears of each when it has ended.
-///
-/// A life that panics has failed like any other, and the rest go on.
 pub fn lives(
     seeds: Range<u64>,
     threads: usize,
@@ -43,12 +42,12 @@ pub fn lives(
                     if seed >= seeds.end {
                         return;
                     }
-                    let story = catch_unwind(AssertUnwindSafe(|| live(seed)));
-                    let story = story.unwrap_or_else(|panic| Story::cut_short(seed, said(&*panic)));
+                    let story = live(seed);
                     tell(&story);
                     let mut all = all.lock().unwrap_or_else(PoisonError::into_inner);
                     all.lived += 1;
                     all.calls += story.calls;
+                    all.tally.join(&story.tally);
                     all.crashes += u64::from(story.crashes);
                     if !story.wrong.is_empty() {
                         all.failed.push(story);

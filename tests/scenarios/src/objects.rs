@@ -17,6 +17,11 @@ use crate::Bed;
 /// A manifest as kubectl reads it.
 pub type Document = Value;
 
+/// Where a disk image is that lives and flows make machines of.
+pub(crate) const URL: &str = "https://images.example.com/noble.img";
+/// What is there.
+pub(crate) const CONTENT: &[u8] = b"QFI\xfb a small disk image";
+
 /// How long scenarios wait for something that must happen; virtual time, so it may be long.
 const PATIENCE: Duration = Duration::from_mins(30);
 

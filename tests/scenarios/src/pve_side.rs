@@ -6,9 +6,12 @@ use pve::{
     Client, ConfigChange, Credentials, GuestConfig, NodeName, Vmid,
     api::{
         cluster::ResourceFilter,
-        guest::{ConfigView, DeleteGuest, GuestStatus, migrate::MigrateQemu, power},
+        guest::{
+            ConfigView, DeleteGuest, GuestStatus, migrate::MigrateQemu, power, snapshot::Snapshot,
+        },
         storage::StorageFilter,
     },
+    task::TaskFilter,
 };
 
 use crate::Bed;
@@ -30,12 +33,23 @@ pub struct Guest {
     pub template: bool,
     /// Its configuration.
     pub config: BTreeMap<String, String>,
+    /// What PVE has counted its configuration's file as.
+    pub digest: Option<String>,
+    /// Its snapshots.
+    pub snapshots: Vec<String>,
+    /// Its process, another one after every start.
+    pub process: Option<u64>,
 }
 
 impl Guest {
     /// A key of its configuration, empty if it is not there.
     pub fn key(&self, key: &str) -> &str {
         self.config.get(key).map_or("", String::as_str)
+    }
+
+    /// Whether it is a container.
+    pub fn is_container(&self) -> bool {
+        !self.key("rootfs").is_empty()
     }
 }
 
@@ -71,12 +85,14 @@ impl Bed {
             for listed in node.qemu_list(false).await.unwrap() {
                 let guest = node.qemu(listed.vmid.unwrap());
                 let config = guest.config(ConfigView::Next).await.unwrap();
-                guests.push(shown(number, &name, &listed, &config));
+                let snapshots = guest.snapshots().await.unwrap();
+                guests.push(shown(number, &name, &listed, &config, &snapshots));
             }
             for listed in node.lxc_list().await.unwrap() {
                 let guest = node.lxc(listed.vmid.unwrap());
                 let config = guest.config(ConfigView::Next).await.unwrap();
-                guests.push(shown(number, &name, &listed, &config));
+                let snapshots = guest.snapshots().await.unwrap();
+                guests.push(shown(number, &name, &listed, &config, &snapshots));
             }
         }
         guests.sort_by_key(|guest| guest.vmid);
@@ -102,6 +118,38 @@ impl Bed {
         let storage = node.storage(&pve::StorageId::new(storage).unwrap());
         let list = storage.content(Some("backup"), None).await.unwrap();
         list.iter().map(|volume| volume.volid.to_string()).collect()
+    }
+
+    /// The snapshots of a machine of the first cluster.
+    pub async fn snapshots(&self, name: &str) -> Vec<String> {
+        self.guest(name).await.snapshots
+    }
+
+    pub(crate) async fn listed_snapshots(&self, guest: &Guest) -> Vec<Snapshot> {
+        let root = self.root_of(guest.cluster);
+        let node = root.node(&NodeName::new(guest.node.as_str()).unwrap());
+        let vmid = Vmid::new(guest.vmid).unwrap();
+        let list = if guest.is_container() {
+            node.lxc(vmid).snapshots().await
+        } else {
+            node.qemu(vmid).snapshots().await
+        };
+        list.unwrap()
+    }
+
+    /// How the tasks of a kind ended on the first cluster, or that they run.
+    pub async fn tasks(&self, kind: &str) -> Vec<String> {
+        let filter = TaskFilter {
+            kind: Some(kind.to_owned()),
+            ..TaskFilter::default()
+        };
+        let mut ends = Vec::new();
+        for name in self.pve().nodes() {
+            let node = self.root().node(&NodeName::new(name.as_str()).unwrap());
+            let tasks = node.tasks(&filter).await.unwrap().into_iter();
+            ends.extend(tasks.map(|task| task.status.unwrap_or_default()));
+        }
+        ends
     }
 
     /// Changes a guest's configuration behind the controllers' back.
@@ -209,8 +257,18 @@ impl Bed {
     }
 }
 
-fn shown(cluster: usize, node: &str, listed: &GuestStatus, config: &GuestConfig) -> Guest {
+fn shown(
+    cluster: usize,
+    node: &str,
+    listed: &GuestStatus,
+    config: &GuestConfig,
+    snapshots: &[Snapshot],
+) -> Guest {
+    let snapshots = snapshots.iter().map(|snapshot| snapshot.name.clone());
     Guest {
+        digest: config.digest().map(str::to_owned),
+        snapshots: snapshots.filter(|name| name != "current").collect(),
+        process: listed.pid,
         cluster,
         vmid: listed.vmid.map_or(0, Vmid::get),
         name: listed.name.clone().unwrap_or_default(),

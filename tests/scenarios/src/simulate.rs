@@ -15,26 +15,71 @@ use api::vm::{Container, VirtualMachine};
 
 pub(crate) use self::{by_hand::Deed, mischief::Mischief};
 
-use crate::{Bed, Story, life::Life};
+use crate::{
+    Bed, Story,
+    life::{Life, Lines},
+};
 
 const SETUP: &str = include_str!("../tests/it/manifests/simulation.yaml");
 
+/// What must have happened at least once in some hundred lives.
+pub const MUST_HAPPEN: &[&str] = &[
+    "act: by hand",
+    "act: change a container",
+    "act: class",
+    "act: class of a set",
+    "act: copy",
+    "act: create",
+    "act: create a container",
+    "act: create a set",
+    "act: delete a container",
+    "act: delete a machine",
+    "act: delete a set",
+    "act: delete an object",
+    "act: grow",
+    "act: label",
+    "act: migrate",
+    "act: power",
+    "act: restart",
+    "act: revert",
+    "act: scale a set",
+    "act: snapshot",
+    "act: tag",
+    "fault: crash",
+    "fault: delay",
+    "fault: drop-answer",
+    "fault: drop-request",
+    "fault: error",
+    "fault: hang",
+    "fault: proxy",
+    "ready: Container",
+    "ready: VMClone",
+    "ready: VMMigration",
+    "ready: VMSet",
+    "ready: VMSnapshot",
+    "ready: VirtualMachine",
+];
+
 /// Runs one seed, on a clock of its own.
 pub fn simulate(seed: u64) -> Story {
-    Life::lived(live(seed))
+    Life::lived(seed, |lines| live(seed, lines))
 }
 
-async fn live(seed: u64) -> Story {
+async fn live(seed: u64, lines: Lines) -> Story {
     let bed = Bed::builder().seed(seed).clusters(2).start().await;
     bed.apply(SETUP).await;
-    let mut life = Life::begin(seed, bed).await;
+    let mut life = Life::begin(seed, bed, lines).await;
     for turn in 0..12 + life.dice.below(12) {
         let done = acts::act(&life.bed, &mut life.dice, turn).await;
-        life.end_turn(done).await;
+        if let Some(kind) = done.kind {
+            life.story.tally.add(format!("act: {kind}"), 1);
+        }
+        life.end_turn(done.said).await;
     }
     life.calm_down().await;
     let stuck = rest::rest(&life.bed).await;
     life.judge(stuck).await;
+    rest::count_reached(&life.bed, &mut life.story.tally).await;
     let costs = rest::at_rest_costs_little(&life.bed).await;
     life.story.wrong.extend(costs);
     let mut names = life.bed.names::<VirtualMachine>().await;

@@ -329,6 +329,13 @@ fn machines_of_capmox_are_taken_over_and_ours_are_like_them() {
             bed.crash_operator();
             bed.start_operator().await;
             bed.until_running("ours", 4).await;
+            // What it was told at its first boot goes a moment after it has joined.
+            bed.until("ours", "without first-boot images", async || {
+                let guests = datacenter.guests(1).await;
+                let told = |guest: &Guest| guest.key("ide2").contains("oxmox-");
+                (!guests.iter().any(told)).then_some(())
+            })
+            .await;
         };
         tokio::join!(taken_over, made_anew);
         let after = datacenter.guests(0).await;

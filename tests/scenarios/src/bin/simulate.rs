@@ -99,6 +99,7 @@ fn seeds(from: u64, seeds: u64, threads: usize, live: Live, tell: bool) -> bool 
         lives.crashes,
         begun.elapsed().as_secs()
     );
+    print!("{}", lives.tally);
     failed.is_empty()
 }
 

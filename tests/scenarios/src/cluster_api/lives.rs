@@ -10,20 +10,20 @@ use kube::api::{DeleteParams, ListParams};
 use serde_json::json;
 
 use crate::cluster_api::Wish;
-use crate::life::Life;
+use crate::life::{Life, Lines};
 use crate::simulate::Deed;
 use crate::{Bed, Dice, Story};
 
 /// Runs one seed, on a clock of its own.
 pub fn simulate_clusters(seed: u64) -> Story {
-    Life::lived(live(seed))
+    Life::lived(seed, |lines| live(seed, lines))
 }
 
-async fn live(seed: u64) -> Story {
+async fn live(seed: u64, lines: Lines) -> Story {
     let bed = Bed::builder().seed(seed).clusters(2).start().await;
     bed.install_cluster_api().await;
     let _player = bed.play_cluster_api();
-    let mut life = Life::begin(seed, bed).await;
+    let mut life = Life::begin(seed, bed, lines).await;
     let instances = json!([
         {"name": "txl", "credentialsRef": {"name": "pve-credentials"}},
         {"name": "fra", "credentialsRef": {"name": "pve-1-credentials"}},

@@ -14,8 +14,28 @@ use serde_json::{Value, json};
 use super::by_hand::Deed;
 use crate::{Bed, Dice};
 
+/// What was done.
+pub(super) struct Done {
+    /// Of which kind it was; none if nothing could be done.
+    pub(super) kind: Option<&'static str>,
+    /// What is told of it.
+    pub(super) said: String,
+}
+
+impl Done {
+    fn a(kind: &'static str, said: impl Into<String>) -> Self {
+        let (kind, said) = (Some(kind), said.into());
+        Self { kind, said }
+    }
+
+    fn nothing(said: impl Into<String>) -> Self {
+        let (kind, said) = (None, said.into());
+        Self { kind, said }
+    }
+}
+
 /// Does something; says what.
-pub(super) async fn act(bed: &Bed, dice: &mut Dice, turn: u64) -> String {
+pub(super) async fn act(bed: &Bed, dice: &mut Dice, turn: u64) -> Done {
     match dice.below(24) {
         0..=11 => machine(bed, dice).await,
         12 | 13 => snapshot(bed, dice, turn).await,
@@ -96,7 +116,7 @@ where
     }
 }
 
-async fn forget<K>(bed: &Bed, dice: &mut Dice) -> String
+async fn forget<K>(bed: &Bed, dice: &mut Dice) -> Done
 where
     K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
         + Clone
@@ -105,61 +125,61 @@ where
 {
     let kind = K::kind(&());
     let Some(object) = one::<K>(bed, dice).await else {
-        return format!("there is no {kind} to delete");
+        return Done::nothing(format!("there is no {kind} to delete"));
     };
     let name = object.name_any();
     delete::<K>(bed, &name).await;
-    format!("delete {kind} {name}")
+    Done::a("delete an object", format!("delete {kind} {name}"))
 }
 
-async fn machine(bed: &Bed, dice: &mut Dice) -> String {
+async fn machine(bed: &Bed, dice: &mut Dice) -> Done {
     let name = format!("vm-{}", dice.below(4));
     let api = bed.api::<VirtualMachine>();
     let Some(machine) = api.get_opt(&name).await.unwrap() else {
         return create(bed, dice, &name).await;
     };
     if machine.metadata.deletion_timestamp.is_some() {
-        return format!("{name} is going");
+        return Done::nothing(format!("{name} is going"));
     }
     let spec = |change: Value| json!({ "spec": change });
     match dice.below(8) {
         0 | 1 => {
             delete::<VirtualMachine>(bed, &name).await;
-            format!("delete {name}")
+            Done::a("delete a machine", format!("delete {name}"))
         }
         2 => {
             let power = dice.pick(&["On", "On", "Off", "OffHard"]);
             patch::<VirtualMachine>(bed, &name, &spec(json!({ "powerState": power }))).await;
-            format!("power of {name}: {power}")
+            Done::a("power", format!("power of {name}: {power}"))
         }
         3 => {
             let class = dice.pick(&["small", "large"]);
             let update = dice.pick(&["RestartIfNeeded", "Live"]);
             let change = json!({ "classRef": { "name": class }, "updatePolicy": update });
             patch::<VirtualMachine>(bed, &name, &spec(change)).await;
-            format!("class of {name}: {class}, {update}")
+            Done::a("class", format!("class of {name}: {class}, {update}"))
         }
         4 => grow(bed, dice, &name, &machine.spec).await,
         5 => {
             let labels =
                 json!({ "metadata": { "labels": { "turn": dice.below(1000).to_string() } } });
             patch::<VirtualMachine>(bed, &name, &labels).await;
-            format!("label {name}")
+            Done::a("label", format!("label {name}"))
         }
         6 => {
             let restarts = machine.spec.restarts.unwrap_or_default() + 1;
             patch::<VirtualMachine>(bed, &name, &spec(json!({ "restarts": restarts }))).await;
-            format!("restart {name}")
+            Done::a("restart", format!("restart {name}"))
         }
         _ => {
             let tag = format!("t{}", dice.below(9));
             patch::<VirtualMachine>(bed, &name, &spec(json!({ "tags": [tag] }))).await;
-            format!("tag {name}: {tag}")
+            Done::a("tag", format!("tag {name}: {tag}"))
         }
     }
 }
 
-async fn create(bed: &Bed, dice: &mut Dice, name: &str) -> String {
+async fn create(bed: &Bed, dice: &mut Dice, name: &str) -> Done {
     let disk = 10 + dice.below(20);
     let provider = dice.pick(&["pve", "pve-1"]);
     let image = dice.pick(&["ubuntu", "ubuntu", "local"]);
@@ -179,23 +199,26 @@ async fn create(bed: &Bed, dice: &mut Dice, name: &str) -> String {
         },
     });
     bed.try_apply(&document).await.unwrap();
-    format!("create {name} on {provider} from {image} with {disk} GiB, linked: {linked}")
+    Done::a(
+        "create",
+        format!("create {name} on {provider} from {image} with {disk} GiB, linked: {linked}"),
+    )
 }
 
-async fn grow(bed: &Bed, dice: &mut Dice, name: &str, spec: &VirtualMachineSpec) -> String {
+async fn grow(bed: &Bed, dice: &mut Dice, name: &str, spec: &VirtualMachineSpec) -> Done {
     let disk = 30 + dice.below(20);
     let size = spec.disks.first().map_or(0, |disk| disk.size.as_gib());
     if disk <= size {
-        return format!("{name} is large enough");
+        return Done::nothing(format!("{name} is large enough"));
     }
     let change = json!({ "spec": { "disks": [{ "name": "root", "size": format!("{disk}Gi") }] } });
     patch::<VirtualMachine>(bed, name, &change).await;
-    format!("grow {name} from {size} to {disk} GiB")
+    Done::a("grow", format!("grow {name} from {size} to {disk} GiB"))
 }
 
-async fn snapshot(bed: &Bed, dice: &mut Dice, turn: u64) -> String {
+async fn snapshot(bed: &Bed, dice: &mut Dice, turn: u64) -> Done {
     let Some(machine) = one::<VirtualMachine>(bed, dice).await else {
-        return "there is no machine to take a snapshot of".to_owned();
+        return Done::nothing("there is no machine to take a snapshot of");
     };
     let (name, memory) = (machine.name_any(), dice.one_in(2));
     let document = json!({
@@ -205,30 +228,33 @@ async fn snapshot(bed: &Bed, dice: &mut Dice, turn: u64) -> String {
         "spec": { "vmRef": { "name": name }, "includeMemory": memory },
     });
     bed.try_apply(&document).await.unwrap();
-    format!("snapshot snap-{turn} of {name}, with memory: {memory}")
+    Done::a(
+        "snapshot",
+        format!("snapshot snap-{turn} of {name}, with memory: {memory}"),
+    )
 }
 
-async fn revert(bed: &Bed, dice: &mut Dice) -> String {
+async fn revert(bed: &Bed, dice: &mut Dice) -> Done {
     let Some(snapshot) = one::<VMSnapshot>(bed, dice).await else {
-        return "there is no snapshot to go back to".to_owned();
+        return Done::nothing("there is no snapshot to go back to");
     };
     let taken = snapshot
         .status
         .as_ref()
         .is_some_and(|status| status.phase == Some(Phase::Succeeded));
     if !taken {
-        return format!("{} is not taken yet", snapshot.name_any());
+        return Done::nothing(format!("{} is not taken yet", snapshot.name_any()));
     }
     let machine = snapshot.spec.vm_ref.name.clone();
     let to = snapshot.name_any();
     let change = json!({ "spec": { "snapshot": { "revertToRef": { "name": to } } } });
     patch::<VirtualMachine>(bed, &machine, &change).await;
-    format!("take {machine} back to {to}")
+    Done::a("revert", format!("take {machine} back to {to}"))
 }
 
-async fn copy(bed: &Bed, dice: &mut Dice) -> String {
+async fn copy(bed: &Bed, dice: &mut Dice) -> Done {
     let Some(machine) = one::<VirtualMachine>(bed, dice).await else {
-        return "there is no machine to copy".to_owned();
+        return Done::nothing("there is no machine to copy");
     };
     let (from, name) = (machine.name_any(), format!("copy-{}", dice.below(2)));
     let taken = bed
@@ -239,7 +265,7 @@ async fn copy(bed: &Bed, dice: &mut Dice) -> String {
         .is_some();
     let asked = bed.api::<VMClone>().get_opt(&name).await.unwrap().is_some();
     if taken || asked {
-        return format!("{name} is there already");
+        return Done::nothing(format!("{name} is there already"));
     }
     let document = json!({
         "apiVersion": "infra.virtrigaud.io/v1beta1",
@@ -248,12 +274,12 @@ async fn copy(bed: &Bed, dice: &mut Dice) -> String {
         "spec": { "sourceVMRef": { "name": from }, "linkedClone": dice.one_in(2) },
     });
     bed.try_apply(&document).await.unwrap();
-    format!("copy {from} as {name}")
+    Done::a("copy", format!("copy {from} as {name}"))
 }
 
-async fn migrate(bed: &Bed, dice: &mut Dice, turn: u64) -> String {
+async fn migrate(bed: &Bed, dice: &mut Dice, turn: u64) -> Done {
     let Some(machine) = one::<VirtualMachine>(bed, dice).await else {
-        return "there is no machine to move".to_owned();
+        return Done::nothing("there is no machine to move");
     };
     let name = machine.name_any();
     let document = json!({
@@ -263,10 +289,10 @@ async fn migrate(bed: &Bed, dice: &mut Dice, turn: u64) -> String {
         "spec": { "vmRef": { "name": name }, "withLocalDisks": true },
     });
     bed.try_apply(&document).await.unwrap();
-    format!("move-{turn}: move {name}")
+    Done::a("migrate", format!("move-{turn}: move {name}"))
 }
 
-async fn container(bed: &Bed, dice: &mut Dice) -> String {
+async fn container(bed: &Bed, dice: &mut Dice) -> Done {
     let name = format!("ct-{}", dice.below(2));
     let api = bed.api::<Container>();
     let Some(there) = api.get_opt(&name).await.unwrap() else {
@@ -284,14 +310,14 @@ async fn container(bed: &Bed, dice: &mut Dice) -> String {
             },
         });
         bed.try_apply(&document).await.unwrap();
-        return format!("create container {name}");
+        return Done::a("create a container", format!("create container {name}"));
     };
     if there.metadata.deletion_timestamp.is_some() {
-        return format!("container {name} is going");
+        return Done::nothing(format!("container {name} is going"));
     }
     if dice.one_in(3) {
         delete::<Container>(bed, &name).await;
-        return format!("delete container {name}");
+        return Done::a("delete a container", format!("delete container {name}"));
     }
     let (power, memory) = (
         dice.pick(&["On", "Off"]),
@@ -299,10 +325,13 @@ async fn container(bed: &Bed, dice: &mut Dice) -> String {
     );
     let change = json!({ "spec": { "powerState": power, "memory": memory } });
     patch::<Container>(bed, &name, &change).await;
-    format!("container {name}: {power} with {memory}")
+    Done::a(
+        "change a container",
+        format!("container {name}: {power} with {memory}"),
+    )
 }
 
-async fn set(bed: &Bed, dice: &mut Dice) -> String {
+async fn set(bed: &Bed, dice: &mut Dice) -> Done {
     let api = bed.api::<VMSet>();
     let Some(there) = api.get_opt("web").await.unwrap() else {
         let document = json!({
@@ -324,42 +353,42 @@ async fn set(bed: &Bed, dice: &mut Dice) -> String {
             },
         });
         bed.try_apply(&document).await.unwrap();
-        return "create set web".to_owned();
+        return Done::a("create a set", "create set web");
     };
     if there.metadata.deletion_timestamp.is_some() {
-        return "set web is going".to_owned();
+        return Done::nothing("set web is going");
     }
     match dice.below(6) {
         0 => {
             delete::<VMSet>(bed, "web").await;
-            "delete set web".to_owned()
+            Done::a("delete a set", "delete set web")
         }
         1 => {
             let class = dice.pick(&["small", "large"]);
             let change =
                 json!({ "spec": { "template": { "spec": { "classRef": { "name": class } } } } });
             patch::<VMSet>(bed, "web", &change).await;
-            format!("class of set web: {class}")
+            Done::a("class of a set", format!("class of set web: {class}"))
         }
         _ => {
             let replicas = dice.below(4);
             patch::<VMSet>(bed, "web", &json!({ "spec": { "replicas": replicas } })).await;
-            format!("scale set web to {replicas}")
+            Done::a("scale a set", format!("scale set web to {replicas}"))
         }
     }
 }
 
 /// Somebody uses PVE's own page.
-async fn by_hand(bed: &Bed, dice: &mut Dice) -> String {
+async fn by_hand(bed: &Bed, dice: &mut Dice) -> Done {
     let Some(machine) = one::<VirtualMachine>(bed, dice).await else {
-        return "nobody does anything by hand".to_owned();
+        return Done::nothing("nobody does anything by hand");
     };
     let status = machine.status.clone().unwrap_or_default();
     let cluster = usize::from(status.cluster.as_deref() == Some("default/pve-1"));
     let (Some(vmid), Some(node)) = (status.vmid, status.node) else {
-        return "nobody does anything by hand".to_owned();
+        return Done::nothing("nobody does anything by hand");
     };
     let deed = dice.pick(&[Deed::Stop, Deed::Start, Deed::Tag, Deed::Processors]);
     let how = deed.done(bed, cluster, &node, vmid).await;
-    format!("somebody {how} {}", machine.name_any())
+    Done::a("by hand", format!("somebody {how} {}", machine.name_any()))
 }

@@ -97,7 +97,9 @@ impl Mischief {
                 continue;
             }
             let same = |now: &&Guest| (now.cluster, now.vmid) == (guest.cluster, guest.vmid);
-            guest.running = now.iter().find(same).is_some_and(|now| now.running);
+            let now = now.iter().find(same);
+            guest.running = now.is_some_and(|now| now.running);
+            guest.process = now.and_then(|now| now.process);
         }
     }
 

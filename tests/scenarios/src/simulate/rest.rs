@@ -3,13 +3,14 @@
 use std::time::Duration;
 
 use api::vm::{
-    Container, Phase, VMClone, VMMigration, VMSet, VMSnapshot, VirtualMachine, condition,
+    Container, Phase, VMClone, VMMigration, VMSet, VMSnapshot, VirtualMachine,
+    VirtualMachineStatus, condition,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::{Resource, ResourceExt as _, api::ListParams, core::NamespaceResourceScope};
 use serde::de::DeserializeOwned;
 
-use crate::{Bed, invariants::is_provisioned};
+use crate::{Bed, Tally, invariants::is_provisioned};
 
 /// How long everything may take to come to rest: hours of simulated time, since retries slow down.
 const PATIENCE: u32 = 720;
@@ -21,8 +22,8 @@ pub(super) async fn rest(bed: &Bed) -> Vec<String> {
         bed.sleep(Duration::from_secs(10)).await;
         stuck = unsettled(bed).await;
         if stuck.is_empty() {
-            // What is cleaned up after readiness gets its time, too.
-            bed.sleep(Duration::from_mins(8)).await;
+            // What is cleaned up after readiness gets its time, too, and every guest is read once: one a minute, in turn.
+            bed.sleep(Duration::from_mins(12)).await;
             stuck = unsettled(bed).await;
             if stuck.is_empty() {
                 break;
@@ -70,6 +71,30 @@ where
         .items
 }
 
+/// Counts what has come to what it was made for, by kind, and what has failed and why.
+pub(super) async fn count_reached(bed: &Bed, tally: &mut Tally) {
+    let mut count = |kind: &str, phase: Option<Phase>, conditions: &[Condition]| {
+        if ready(conditions) {
+            tally.add(format!("ready: {kind}"), 1);
+        } else if phase == Some(Phase::Failed) {
+            let why = condition(conditions, "Ready").map_or("", |ready| ready.reason.as_str());
+            tally.add(format!("failed: {kind} {why}"), 1);
+        }
+    };
+    macro_rules! count {
+        ($($kind:ident)*) => {$(
+            for object in all::<$kind>(bed).await {
+                let status = object.status.clone().unwrap_or_default();
+                count(stringify!($kind), status.phase, &status.conditions);
+            }
+        )*};
+    }
+    count!(VirtualMachine Container VMSnapshot VMMigration VMClone);
+    for set in all::<VMSet>(bed).await {
+        count("VMSet", None, &set.status.unwrap_or_default().conditions);
+    }
+}
+
 async fn unsettled(bed: &Bed) -> Vec<String> {
     let machines = all::<VirtualMachine>(bed).await;
     let is_there = |name: &str| machines.iter().any(|machine| machine.name_any() == name);
@@ -84,7 +109,7 @@ async fn unsettled(bed: &Bed) -> Vec<String> {
         .collect();
     for snapshot in all::<VMSnapshot>(bed).await {
         let status = snapshot.status.clone().unwrap_or_default();
-        let over = matches!(status.phase, Some(Phase::Succeeded | Phase::Failed));
+        let over = is_over(status.phase, &status.conditions);
         let going = snapshot.metadata.deletion_timestamp.is_some();
         if going || (!over && is_made(&snapshot.spec.vm_ref.name)) {
             stuck.push(format!("snapshot {}: {status:?}", snapshot.name_any()));
@@ -92,7 +117,7 @@ async fn unsettled(bed: &Bed) -> Vec<String> {
     }
     for migration in all::<VMMigration>(bed).await {
         let status = migration.status.clone().unwrap_or_default();
-        let over = matches!(status.phase, Some(Phase::Succeeded | Phase::Failed));
+        let over = is_over(status.phase, &status.conditions);
         let going = migration.metadata.deletion_timestamp.is_some();
         if going || (!over && is_made(&migration.spec.vm_ref.name)) {
             stuck.push(format!("migration {}: {status:?}", migration.name_any()));
@@ -100,7 +125,7 @@ async fn unsettled(bed: &Bed) -> Vec<String> {
     }
     for clone in all::<VMClone>(bed).await {
         let status = clone.status.clone().unwrap_or_default();
-        let over = matches!(status.phase, Some(Phase::Succeeded | Phase::Failed));
+        let over = is_over(status.phase, &status.conditions);
         let vain = !is_there(&clone.spec.source_vm_ref.name) || !is_there(&clone.name_any());
         // A copy that cannot be made is told of by the machine itself.
         let machine = machines.iter().find(|m| m.name_any() == clone.name_any());
@@ -128,6 +153,18 @@ async fn unsettled(bed: &Bed) -> Vec<String> {
     stuck
 }
 
+/// Done; or failed for a reason that nobody could have helped: nothing tells whether it was done, what it was to be
+/// done to was not there any more, or PVE does not move local disks that have snapshots.
+fn is_over(phase: Option<Phase>, conditions: &[Condition]) -> bool {
+    let ready = condition(conditions, "Ready");
+    let excused = ready.is_some_and(|ready| match ready.reason.as_str() {
+        "OutcomeUnknown" | "GuestLost" => true,
+        "Unsupported" => ready.message.contains("snapshot exists"),
+        _ => false,
+    });
+    phase == Some(Phase::Succeeded) || (phase == Some(Phase::Failed) && excused)
+}
+
 fn ready(conditions: &[Condition]) -> bool {
     condition(conditions, "Ready").is_some_and(|ready| ready.status == "True")
 }
@@ -142,6 +179,13 @@ fn copy_is_impossible(machine: &VirtualMachine) -> bool {
             says("cannot be made smaller") || says("is on another cluster")
         });
     machine.spec.clone_from.is_some() && refused
+}
+
+/// Somebody started the copy by hand before it was configured: it has read what was meant for its source, says so, and runs.
+fn was_started_too_early(status: &VirtualMachineStatus) -> bool {
+    let ready = condition(&status.conditions, "Ready");
+    ready.is_some_and(|ready| ready.message.contains("before it was configured"))
+        && status.power_state.as_deref() == Some("On")
 }
 
 /// What was to be copied was gone before it was, or never will be anything to copy: the machine says so, and waits.
@@ -171,5 +215,6 @@ fn machine_rests(machine: &VirtualMachine, machines: &[VirtualMachine]) -> bool 
         return false;
     }
     made_from_nothing(machine, machines)
+        || was_started_too_early(status)
         || (ready(&status.conditions) && status.observed_generation == machine.metadata.generation)
 }

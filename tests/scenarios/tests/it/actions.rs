@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use api::vm::{
-    Container, Phase, VMBackup, VMClone, VMMigration, VMRestore, VMSet, VMSnapshot,
+    Container, GuestRef, Phase, VMBackup, VMClone, VMMigration, VMRestore, VMSet, VMSnapshot,
     VMSnapshotSchedule, VirtualMachine,
 };
 use kube::api::{DeleteParams, Patch, PatchParams};
@@ -45,6 +45,25 @@ async fn a_snapshot_with_memory_is_taken_gone_back_to_and_removed() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_snapshot_lists_those_that_build_on_it() {
+    let bed = with_machine().await;
+    for name in ["first", "second"] {
+        let taken = json!({
+            "apiVersion": "infra.virtrigaud.io/v1beta1", "kind": "VMSnapshot",
+            "metadata": { "name": name }, "spec": { "vmRef": { "name": "web-server" } },
+        });
+        bed.try_apply(&taken).await.unwrap();
+        bed.until_ready::<VMSnapshot>(name).await;
+    }
+    let children = |snapshot: &VMSnapshot| snapshot.status.clone().unwrap_or_default().children;
+    let has_one = |first: &VMSnapshot| children(first) == ["second"];
+    bed.until("first", "built upon", has_one).await;
+    bed.delete::<VMSnapshot>("second").await;
+    let has_none = |first: &VMSnapshot| children(first).is_empty();
+    bed.until("first", "left", has_none).await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_clone_becomes_a_machine_of_its_own() {
     let bed = prepared().await;
     bed.apply(
@@ -73,6 +92,16 @@ spec:
         first.key("net0"),
         second.key("net0"),
         "a copy has addresses of its own"
+    );
+    let serial = |guest: &scenarios::Guest| {
+        let mut items = guest.key("smbios1").split(',').map(str::to_owned);
+        items.find(|item| item.starts_with("serial="))
+    };
+    assert!(serial(&second).is_some(), "{second:?}");
+    assert_ne!(
+        serial(&first),
+        serial(&second),
+        "a copy is an instance of its own"
     );
     bed.delete::<VMClone>("web-clone").await;
     assert!(bed.guest("web-clone").await.running);
@@ -391,4 +420,74 @@ async fn a_guest_that_was_not_made_for_its_object_outlives_it() {
         bed.until_gone::<VirtualMachine>("old").await;
         assert_eq!(bed.foreign().await, before, "{policy}");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_container_is_backed_up_and_restored_with_what_it_had() {
+    let bed = prepared().await;
+    bed.apply(include_str!("manifests/container.yaml")).await;
+    bed.until_ready::<Container>("cache").await;
+    bed.change::<Container>("cache", json!({ "memory": "768Mi" }))
+        .await;
+    bed.until_ready::<Container>("cache").await;
+    bed.apply(
+        "
+apiVersion: infra.virtrigaud.io/v1beta1
+kind: VMBackup
+metadata: { name: nightly }
+spec: { vmRef: { kind: Container, name: cache }, storage: nfs, deletionPolicy: Delete }
+",
+    )
+    .await;
+    bed.until_ready::<VMBackup>("nightly").await;
+    let before = bed.guest("cache").await;
+    bed.delete::<Container>("cache").await;
+    bed.apply(
+        "
+apiVersion: infra.virtrigaud.io/v1beta1
+kind: VMRestore
+metadata: { name: again }
+spec: { backupRef: { name: nightly }, targetName: cache-restored, start: true }
+",
+    )
+    .await;
+    let restore: VMRestore = bed.until_ready("again").await;
+    let target = restore.status.unwrap().target_ref.unwrap();
+    assert_eq!(target, GuestRef::container("cache-restored"));
+    let restored = bed.guest("cache-restored").await;
+    assert!(restored.running);
+    assert_eq!(restored.key("memory"), before.key("memory"));
+    assert_eq!(restored.key("unprivileged"), before.key("unprivileged"));
+    assert_ne!(restored.key("net0"), before.key("net0"));
+    bed.delete::<VMBackup>("nightly").await;
+    bed.until_ready::<Container>("cache-restored").await;
+    assert_eq!(bed.backups("nfs").await, Vec::<String>::new());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_backup_goes_with_its_object_though_its_machine_is_gone_or_another() {
+    let bed = with_machine().await;
+    for name in ["first", "second"] {
+        let backup = json!({
+            "apiVersion": "infra.virtrigaud.io/v1beta1",
+            "kind": "VMBackup",
+            "metadata": { "name": name },
+            "spec": {
+                "vmRef": { "name": "web-server" }, "storage": "nfs", "deletionPolicy": "Delete",
+            },
+        });
+        bed.try_apply(&backup).await.unwrap();
+        bed.until_ready::<VMBackup>(name).await;
+    }
+    assert_eq!(bed.backups("nfs").await.len(), 2);
+    bed.delete::<VirtualMachine>("web-server").await;
+    bed.delete::<VMBackup>("first").await;
+    assert_eq!(bed.backups("nfs").await.len(), 1);
+    // Its VMID is taken meanwhile, so that the next machine of that name gets another.
+    bed.apply(include_str!("manifests/container.yaml")).await;
+    bed.until_ready::<Container>("cache").await;
+    bed.apply(manifest!("machine")).await;
+    bed.until_ready::<VirtualMachine>("web-server").await;
+    bed.delete::<VMBackup>("second").await;
+    assert_eq!(bed.backups("nfs").await, Vec::<String>::new());
 }

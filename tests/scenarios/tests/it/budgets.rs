@@ -41,10 +41,16 @@ async fn one_machine_with_first_boot_data_costs_sixteen_requests_at_most() {
     bed.sleep(Duration::from_mins(1)).await;
     bed.pve().control().reset_counts();
     bed.apply(manifest!("machine")).await;
-    bed.until_ready::<VirtualMachine>("web-server").await;
+    let machine: VirtualMachine = bed.until_ready("web-server").await;
+    assert_ne!(machine.status.unwrap().ips, Vec::<String>::new());
+    let removed = "DELETE /nodes/{node}/storage/{storage}/content/{volume*}";
+    while bed.count(removed) == 0 {
+        bed.sleep(Duration::from_secs(1)).await;
+    }
     bed.sleep(Duration::from_secs(30)).await;
-    let counts = bed.pve().control().counts();
-    assert!(own(&bed) <= 16, "{} requests: {counts:#?}", own(&bed));
+    let (spent, counts) = (own(&bed), bed.pve().control().counts());
+    assert!(spent <= 16, "{spent} requests: {counts:#?}");
+    assert_eq!(bed.first_boot_images(0).await, Vec::<String>::new());
 }
 
 #[tokio::test(start_paused = true)]

@@ -97,6 +97,40 @@ async fn a_node_in_maintenance_is_left_by_the_machines_that_run_on_it() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_machine_that_could_not_leave_a_node_tries_again() {
+    let bed = prepared().await;
+    bed.apply(manifest!("machine")).await;
+    bed.until_ready::<VirtualMachine>("web-server").await;
+    bed.sleep(Duration::from_mins(1)).await;
+    let guest = bed.guest("web-server").await;
+    let node = bed
+        .root()
+        .node(&pve::NodeName::new(guest.node.as_str()).unwrap());
+    let disc = pve::api::storage::upload::Upload::iso("tools.iso", 4);
+    let local = node.storage(&pve::StorageId::new("local").unwrap());
+    local.upload_bytes(&disc, "disc".into()).await.unwrap();
+    bed.sleep(Duration::from_mins(1)).await;
+    let drive = "local:iso/tools.iso,media=cdrom";
+    // A new drive takes a restart.
+    for (power, drive) in [("Off", Some(drive)), ("On", None)] {
+        bed.change::<VirtualMachine>("web-server", json!({ "powerState": power }))
+            .await;
+        bed.until_ready::<VirtualMachine>("web-server").await;
+        if let Some(drive) = drive {
+            bed.configure(&guest, "ide0", drive).await;
+        }
+    }
+    bed.pve().maintain_node(&guest.node, true);
+    bed.sleep(Duration::from_mins(5)).await;
+    let names = bed.names::<VMMigration>().await;
+    let failed: VMMigration = bed.get(&names[0]).await;
+    assert_eq!(failed.status.unwrap().phase, Some(api::vm::Phase::Failed));
+    bed.configure(&guest, "ide0", "none,media=cdrom").await;
+    bed.sleep(Duration::from_mins(15)).await;
+    assert_ne!(bed.guest("web-server").await.node, guest.node);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_move_that_still_waits_is_taken_back_when_the_maintenance_ends() {
     let bed = prepared().await;
     bed.apply(

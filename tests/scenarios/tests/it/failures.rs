@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
-use api::vm::{Container, Phase, Provider, VirtualMachine};
+use api::vm::{Container, Phase, Provider, VMBackup, VMMigration, VMSnapshot, VirtualMachine};
 use kube::api::{DeleteParams, Patch, PatchParams};
 use pve::{NodeName, Vmid};
-use scenarios::CrashPoint;
+use pve_sim::Latency;
+use scenarios::{Bed, CrashPoint};
 use serde_json::json;
 
-use crate::{manifest, prepared};
+use crate::{manifest, prepare, prepared};
 
 #[tokio::test(start_paused = true)]
 async fn an_object_deleted_a_second_after_its_creation_leaves_no_guest() {
@@ -69,6 +70,39 @@ async fn statuses_lost_while_a_guest_is_made_do_not_make_another() {
     bed.until_ready::<VirtualMachine>("web-server").await;
     bed.sleep(Duration::from_mins(1)).await;
     assert_eq!(bed.check(&foreign).await, Vec::<String>::new());
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_end_of_a_move_or_backup_is_told_though_its_status_could_not_be_written() {
+    let bed = Bed::builder().latency(Latency::real()).start().await;
+    prepare(&bed).await;
+    bed.apply(manifest!("machine")).await;
+    bed.until_ready::<VirtualMachine>("web-server").await;
+    let kinds = [
+        (
+            "VMMigration",
+            json!({ "vmRef": { "name": "web-server" }, "withLocalDisks": true }),
+        ),
+        (
+            "VMBackup",
+            json!({ "vmRef": { "name": "web-server" }, "storage": "nfs" }),
+        ),
+    ];
+    for (kind, spec) in kinds {
+        let action = json!({
+            "apiVersion": "infra.virtrigaud.io/v1beta1", "kind": kind, "metadata": { "name": "once" },
+            "spec": spec,
+        });
+        bed.try_apply(&action).await.unwrap();
+        bed.sleep(Duration::from_secs(1)).await;
+        bed.line().refuse_status(true);
+        bed.sleep(Duration::from_mins(2)).await;
+        bed.line().refuse_status(false);
+        match kind {
+            "VMMigration" => drop(bed.until_ready::<VMMigration>("once").await),
+            _ => drop(bed.until_ready::<VMBackup>("once").await),
+        }
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -217,10 +251,72 @@ async fn an_operator_that_starts_again_changes_nothing_that_is_said_of_what_goes
     bed.apply(include_str!("manifests/container.yaml")).await;
     bed.until_ready::<VirtualMachine>("web-server").await;
     bed.until_ready::<Container>("cache").await;
-    bed.sleep(Duration::from_mins(10)).await;
-    bed.crash_operator().await;
-    bed.line().forget();
-    bed.start_operator();
-    bed.sleep(Duration::from_mins(10)).await;
-    assert_eq!(bed.line().kubernetes_writes(), Vec::<String>::new());
+    assert_eq!(bed.writes_of_a_restart().await, Vec::<String>::new());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_revert_that_is_said_to_be_done_was_done() {
+    let bed = prepared().await;
+    bed.apply(manifest!("machine")).await;
+    bed.until_ready::<VirtualMachine>("web-server").await;
+    bed.apply(
+        "
+apiVersion: infra.virtrigaud.io/v1beta1
+kind: VMSnapshot
+metadata: { name: before }
+spec: { vmRef: { name: web-server } }
+",
+    )
+    .await;
+    bed.until_ready::<VMSnapshot>("before").await;
+    assert_eq!(bed.snapshots("web-server").await.len(), 1);
+    assert_eq!(bed.tasks("qmrollback").await, [""; 0]);
+    let to = json!({ "snapshot": { "revertToRef": { "name": "before" } } });
+    bed.change::<VirtualMachine>("web-server", to).await;
+    bed.until("web-server", "set back", |vm: &VirtualMachine| {
+        let status = vm.status.as_ref();
+        status.is_some_and(|status| status.reverted_to.as_deref() == Some("before"))
+    })
+    .await;
+    assert_eq!(bed.tasks("qmrollback").await, ["OK"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn commands_of_the_first_boot_reach_the_guest() {
+    let bed = prepared().await;
+    let mut boots = bed.pve().boots();
+    let mut machine = scenarios::documents(manifest!("machine")).remove(0);
+    let text = "#cloud-config\nruncmd:\n  - [touch, /root/was-here]\n";
+    machine["spec"]["userData"] = json!({ "cloudInit": { "inline": text } });
+    bed.try_apply(&machine).await.unwrap();
+    bed.until_ready::<VirtualMachine>("web-server").await;
+    let boot = boots.recv().await.unwrap();
+    assert_eq!(boot.vmid, bed.guest("web-server").await.vmid);
+    assert!(boot.first);
+    let read = boot.seed.unwrap().user_data;
+    assert!(
+        read.contains("runcmd") && read.contains("was-here"),
+        "{read}"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_class_whose_memory_no_system_boots_with_makes_one_guest() {
+    let bed = prepared().await;
+    let foreign = bed.foreign().await;
+    let class = "
+apiVersion: infra.virtrigaud.io/v1beta1
+kind: VMClass
+metadata: { name: small }
+spec: { cpus: 1, memory: 80Mi }
+";
+    bed.apply(class).await;
+    bed.apply(manifest!("machine")).await;
+    bed.sleep(Duration::from_mins(30)).await;
+    let guests = bed.guests().await.into_iter();
+    let made = guests.filter(|guest| guest.name == "web-server").count();
+    assert!(made <= 1, "{made} guests");
+    assert_eq!(bed.check(&foreign).await, Vec::<String>::new());
+    bed.delete::<VirtualMachine>("web-server").await;
+    assert_eq!(bed.check(&foreign).await, Vec::<String>::new());
 }

@@ -202,6 +202,14 @@ async fn an_image_with_linked_machines_waits_to_be_deleted() {
         .await
         .unwrap();
     bed.sleep(Duration::from_mins(5)).await;
+    bed.pve().control().reset_counts();
+    bed.sleep(Duration::from_mins(10)).await;
+    let counts = bed.pve().control().counts();
+    let tried: u64 = counts
+        .get("DELETE /nodes/{node}/qemu/{vmid}")
+        .copied()
+        .unwrap_or(0);
+    assert!((1..=6).contains(&tried), "{counts:?}");
     assert_eq!(templates(&bed).await.len(), 1);
     assert!(bed.guest("one").await.running);
     bed.delete::<VirtualMachine>("one").await;
@@ -252,5 +260,30 @@ async fn a_checksum_without_a_download_is_refused() {
                 "{refused}"
             );
         }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_download_that_pve_cannot_unpack_is_refused_and_another_one_is_another_image() {
+    let bed = prepared().await;
+    for packed in ["a.img.xz", "a.raw.gz"] {
+        let url = format!("https://example.org/{packed}");
+        let refused = bed.try_apply(&image("packed", &url, &json!({}))).await;
+        let refused = refused.unwrap_err().to_string();
+        assert!(refused.contains("qcow2, raw or vmdk"), "{refused}");
+    }
+    let url = "https://example.org/noble.qcow2";
+    bed.try_apply(&image("noble", url, &json!({})))
+        .await
+        .unwrap();
+    let same = image("noble", url, &json!({ "linkedClone": false }));
+    bed.try_apply(&same).await.unwrap();
+    for (url, more) in [
+        ("https://example.org/plucky.img", json!({})),
+        (url, json!({ "checksum": { "value": "0".repeat(64) } })),
+    ] {
+        let refused = bed.try_apply(&image("noble", url, &more)).await;
+        let refused = refused.unwrap_err().to_string();
+        assert!(refused.contains("make another VMImage"), "{refused}");
     }
 }

@@ -6,6 +6,7 @@
 )]
 
 mod actions;
+mod adoption;
 mod budgets;
 mod cluster_api;
 mod documented;
@@ -13,7 +14,10 @@ mod effects;
 mod failures;
 mod fields;
 mod images;
+mod sets;
 mod simulation;
+mod unreadable;
+mod waits;
 
 use scenarios::Bed;
 use serde_json::{Value, json};

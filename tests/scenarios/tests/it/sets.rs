@@ -1,0 +1,120 @@
+//! Sets, and what becomes of objects that Oxmox makes itself.
+
+use std::{collections::BTreeSet, time::Duration};
+
+use api::vm::{VMClone, VMSet, VirtualMachine};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::{
+    Api, ResourceExt as _,
+    api::{ListParams, Patch, PatchParams},
+};
+use scenarios::Bed;
+use serde_json::json;
+
+use crate::{manifest, prepared, web_set};
+
+async fn vmids(bed: &Bed) -> BTreeSet<u32> {
+    let machines = bed.api::<VirtualMachine>();
+    let all = machines.list(&ListParams::default()).await.unwrap();
+    all.into_iter()
+        .filter_map(|machine| machine.status?.vmid)
+        .collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_new_image_is_rolled_out_one_machine_at_a_time() {
+    let bed = prepared().await;
+    bed.apply(
+        "
+apiVersion: infra.virtrigaud.io/v1beta1
+kind: VMImage
+metadata: { name: newer }
+spec: { source: 9000 }
+",
+    )
+    .await;
+    bed.try_apply(&web_set(3)).await.unwrap();
+    bed.until_ready::<VMSet>("web").await;
+    let before = vmids(&bed).await;
+    assert_eq!(before.len(), 3);
+    let image = json!({"template": {"spec": {"imageRef": {"name": "newer"}}}});
+    bed.change::<VMSet>("web", image).await;
+    let mut fewest = 3;
+    loop {
+        let set: VMSet = bed.get("web").await;
+        let status = set.status.unwrap_or_default();
+        fewest = fewest.min(status.available_replicas);
+        let current = status.observed_generation == set.metadata.generation;
+        let progress = api::vm::condition(&status.conditions, "Progressing").cloned();
+        if current && progress.is_some_and(|it| it.status == "False") {
+            break;
+        }
+        bed.sleep(Duration::from_secs(1)).await;
+    }
+    assert_eq!(fewest, 2, "one at a time");
+    bed.until_ready::<VMSet>("web").await;
+    let after = bed.api::<VirtualMachine>();
+    for machine in after.list(&ListParams::default()).await.unwrap() {
+        let image = machine.spec.image_ref.as_ref().map(|it| it.name.as_str());
+        assert_eq!(image, Some("newer"), "{}", machine.name_any());
+    }
+    assert_eq!(vmids(&bed).await.len(), 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_machine_keeps_its_image() {
+    let bed = prepared().await;
+    bed.apply(manifest!("machine")).await;
+    let patch = json!({"spec": {"imageRef": {"name": "another"}}});
+    let machines = bed.api::<VirtualMachine>();
+    let refused = machines
+        .patch("web-server", &PatchParams::default(), &Patch::Merge(&patch))
+        .await
+        .unwrap_err()
+        .to_string();
+    assert!(
+        refused.contains("imageRef") && refused.contains("VMSet"),
+        "{refused}"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_the_api_server_refuses_is_said_on_who_asked_for_it() {
+    let bed = prepared().await;
+    bed.apply(manifest!("machine")).await;
+    bed.until_ready::<VirtualMachine>("web-server").await;
+    // A rule of somebody else, that nothing here could know of.
+    let crds: Api<CustomResourceDefinition> = Api::all(bed.client.clone());
+    let rule = json!([{
+        "op": "add", "path": "/spec/versions/0/schema/openAPIV3Schema/x-kubernetes-validations/-",
+        "value": {"rule": "!self.metadata.name.startsWith('no')", "message": "no such names here"},
+    }]);
+    let patch: Patch<()> = Patch::Json(serde_json::from_value(rule).unwrap());
+    let name = "virtualmachines.infra.virtrigaud.io";
+    crds.patch(name, &PatchParams::default(), &patch)
+        .await
+        .unwrap();
+    bed.apply(
+        "
+apiVersion: infra.virtrigaud.io/v1beta1
+kind: VMClone
+metadata: { name: copy }
+spec: { sourceVMRef: { name: web-server }, target: { name: nothing } }
+",
+    )
+    .await;
+    let clone: VMClone = bed.until_reason("copy", "Ready", "Refused").await;
+    let conditions = clone.status.unwrap().conditions;
+    let ready = api::vm::condition(&conditions, "Ready").unwrap();
+    assert!(
+        ready.message.contains("no such names here"),
+        "{}",
+        ready.message
+    );
+    assert!(bed.story("copy").await.contains("no such names here"));
+
+    let mut set = web_set(1);
+    set["metadata"]["name"] = "none".into();
+    bed.try_apply(&set).await.unwrap();
+    bed.until_reason::<VMSet>("none", "Ready", "Refused").await;
+}
