@@ -20,7 +20,7 @@ use crate::{
     gate::Key,
     intent::{BackupIntent, MigrationIntent, SnapshotIntent},
     mark,
-    record::StepKind,
+    record::{Likeness, StepKind},
     tasks::{Ended, Standing},
     trouble::{self, Trouble},
     view::{GuestRow, View},
@@ -35,6 +35,7 @@ struct Act<'a> {
     owner: &'a Owner,
     guest: Vmid,
     guest_owner: Option<&'a Owner>,
+    likeness: &'a Likeness,
     record: ActionRecord,
     events: Vec<Event>,
 }
@@ -51,6 +52,7 @@ macro_rules! door {
                 owner: &intent.owner,
                 guest: intent.guest,
                 guest_owner: intent.guest_owner.as_ref(),
+                likeness: &intent.likeness,
                 record: record.clone(),
                 events: Vec::new(),
             };
@@ -125,10 +127,15 @@ impl Act<'_> {
     async fn checked(&mut self, row: &GuestRow) -> Flow<Option<GuestConfig>> {
         match self.handle(row).config(ConfigView::Next).await {
             Ok(config) => {
-                let found = config.description().and_then(mark::owner_of);
-                let meant = self
-                    .guest_owner
-                    .is_none_or(|owner| found.as_ref() == Some(owner));
+                let notes = config.description().unwrap_or_default();
+                let fits = self.likeness.fits(row.kind, &config);
+                let meant = match (self.guest_owner, mark::owner_of(notes)) {
+                    (Some(owner), Some(found)) => *owner == found,
+                    (_, None) if mark::is_marked(notes) => false,
+                    // Somebody may have rewritten the notes.
+                    (Some(_), None) => fits == Some(true),
+                    (None, _) => fits != Some(false),
+                };
                 Ok(meant.then_some(config))
             }
             Err(error) if error.is_guest_not_found() => {

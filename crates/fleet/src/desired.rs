@@ -17,6 +17,7 @@ use sha2::{Digest, Sha256};
 
 use crate::{
     Size, StorageId, cloudinit,
+    diff::is_secret,
     intent::{DiskSlot, GuestIntent, Hugepages, InitMode, Options, Source},
     prop::Prop,
     record::Identity,
@@ -147,7 +148,7 @@ impl Desired {
     fn own_items(&self, key: &str) -> Option<&Prop> {
         match self.keys.get(key)? {
             Want::Items(_) if ["smbios1", SEED_SLOT].contains(&key) => None,
-            Want::Items(items) => Some(items),
+            Want::Items(items) | Want::Exactly(items) => Some(items),
             Want::Disk(disk) => Some(&disk.options),
             _ => None,
         }
@@ -200,12 +201,14 @@ impl Desired {
         let mut lasting = self.clone();
         lasting.ejected = None;
         lasting.kept.clear();
-        for wish in lasting.keys.values_mut() {
+        for (key, wish) in &mut lasting.keys {
             // Where something new would be made depends on the node; nobody declares anything by moving.
             match wish {
                 Want::Disk(disk) => disk.make = Make::Brought,
                 Want::State(state) => state.make = Make::Brought,
                 Want::CloudInit(value) => value.clear(),
+                // Who may read the digest could try passwords on it; a new one is noticed elsewhere.
+                Want::Exists(value) if is_secret(key) => value.clear(),
                 _ => {}
             }
         }
@@ -225,6 +228,8 @@ fn is_option(key: &str) -> bool {
         "allow-ksm",
         "args",
         "balloon",
+        "cipassword",
+        "ciuser",
         "cpu",
         "cpulimit",
         "cpuunits",
@@ -237,6 +242,7 @@ fn is_option(key: &str) -> bool {
         "protection",
         "searchdomain",
         "shares",
+        "sshkeys",
         "startup",
         "tablet",
         "tags",
@@ -244,7 +250,7 @@ fn is_option(key: &str) -> bool {
         "vga",
         "watchdog",
     ];
-    const NUMBERED: &[&str] = &["hostpci", "numa", "rng", "serial", "usb"];
+    const NUMBERED: &[&str] = &["hostpci", "ipconfig", "numa", "rng", "serial", "usb"];
     let name = key.trim_end_matches(|c: char| c.is_ascii_digit());
     OPTIONS.contains(&key) || (name != key && NUMBERED.contains(&name))
 }
@@ -256,6 +262,8 @@ pub(crate) struct Context<'a> {
     pub(crate) seed: Option<&'a str>,
     /// The same volume once it shall be out of the drive.
     pub(crate) ejected: Option<&'a str>,
+    /// There is, or was, such an image.
+    pub(crate) told: bool,
     /// Where PVE's own cloud-init drive shall be made.
     pub(crate) cloudinit_storage: Option<&'a str>,
     /// The storage for disks that name none.
@@ -284,7 +292,7 @@ pub(crate) fn virtual_machine(
         "description".to_owned(),
         Want::Description(intent.options.description.clone()),
     );
-    smbios(&mut want, intent, identity);
+    smbios(&mut want, intent, identity, context);
     processors(&mut want, intent);
     memory(&mut want, intent, context);
     devices::hardware(&mut want, intent, context);
@@ -313,7 +321,7 @@ pub(crate) fn virtual_machine(
     Ok(want)
 }
 
-fn smbios(want: &mut Desired, intent: &GuestIntent, identity: &Identity) {
+fn smbios(want: &mut Desired, intent: &GuestIntent, identity: &Identity, context: Context<'_>) {
     // A guest that was taken over keeps the UUID it has; its software may be licensed to it.
     if identity.adopted {
         return;
@@ -323,7 +331,7 @@ fn smbios(want: &mut Desired, intent: &GuestIntent, identity: &Identity) {
     if let Some(init) = intent
         .init
         .as_ref()
-        .filter(|init| init.mode == InitMode::NoCloud)
+        .filter(|init| init.mode == InitMode::NoCloud && context.told)
     {
         let serial = cloudinit::serial(init, identity.uuid);
         items.set(
@@ -404,7 +412,8 @@ fn first_boot(
     };
     match init.mode {
         InitMode::NoCloud => {
-            want.no_foreign_cloudinit = !identity.adopted;
+            // One that has booted without is left with what it was told then.
+            want.no_foreign_cloudinit = !identity.adopted && context.told;
             want.ejected = context.ejected.map(str::to_owned);
             if let Some(volume) = context.seed {
                 let drive = Prop::parse(SEED_SLOT, &format!("{volume},media=cdrom"));

@@ -126,12 +126,28 @@ pub(crate) fn diff(want: &Desired, owner: &Owner, have: &GuestConfig) -> Changes
         if let Some(found) = have.get(&key)
             && !want.keys.contains_key(&key)
         {
+            if boots_from(&changes, have, &key) && !found.contains("media=cdrom") {
+                let why = format!(
+                    "{key} is no longer declared and stays, because the guest boots from it: declare it again, or another \
+                     boot order"
+                );
+                beyond(&mut changes, &key, None, Some(found), why);
+                continue;
+            }
             drift(&mut changes, &key, None, Some(found));
             changes.delete.insert(key);
         }
     }
     bootable(&mut changes, have);
     changes
+}
+
+/// Whether the guest would boot from this drive.
+fn boots_from(changes: &Changes, have: &GuestConfig, key: &str) -> bool {
+    let boot = changes.set.get("boot").map(String::as_str);
+    let order = boot.or_else(|| have.get("boot")).unwrap_or_default();
+    let order = order.strip_prefix("order=").unwrap_or_default();
+    is_drive(key) && order.split(';').any(|device| device == key)
 }
 
 /// PVE refuses a boot order that names what is not there: it is left until that is back.
@@ -263,12 +279,14 @@ fn one(
         }
         Want::Exactly(items) => {
             let there = Prop::parse(key, found.unwrap_or_default());
+            let kept = there.without(dropped);
             let known = |name: &str| items.get(name).is_some() || CARRIED.contains(&name);
-            if !items.satisfied_by(key, &there) || !there.items().all(|(name, _)| known(name)) {
+            let only_known = kept.items().all(|(name, _)| known(name));
+            if !items.satisfied_by(key, &kept) || !only_known || kept != there {
                 let mut items = items.clone();
                 for name in CARRIED {
                     if items.get(name).is_none() {
-                        items.maybe(name, there.get(name));
+                        items.maybe(name, kept.get(name));
                     }
                 }
                 set(changes, key, items.print(key), found);

@@ -13,6 +13,7 @@ mod exist;
 mod gentle;
 mod look;
 mod make;
+mod presence;
 pub(crate) mod ready;
 mod remove;
 pub(crate) mod seed;

@@ -9,12 +9,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use pve::{GuestConfig, GuestKind};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use crate::{
     ClusterName, NodeName, Owner, Upid, Vmid,
     intent::{DiskSlot, Mac},
+    prop::Prop,
 };
 
 /// Who a guest is, chosen before it exists and never changed afterwards.
@@ -44,6 +46,54 @@ pub struct Identity {
     /// The guest was there before and has been taken over.
     #[serde(default, skip_serializing_if = "is_false")]
     pub adopted: bool,
+}
+
+impl Identity {
+    /// What tells the guest apart from any other when its notes do not.
+    pub fn likeness(&self) -> Likeness {
+        Likeness {
+            uuid: Some(self.uuid).filter(|uuid| !uuid.is_nil()),
+            macs: self.nics.values().map(|nic| nic.mac).collect(),
+        }
+    }
+}
+
+/// What tells a guest apart from any other when its notes do not.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Likeness {
+    /// The UUID of a virtual machine.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub uuid: Option<Uuid>,
+    /// Hardware addresses, of which a container has at least one.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub macs: Vec<Mac>,
+}
+
+impl Likeness {
+    /// Whether a guest of this kind and configuration is the one. `None` if nothing is known to compare.
+    pub(crate) fn fits(&self, kind: GuestKind, config: &GuestConfig) -> Option<bool> {
+        match kind {
+            GuestKind::Qemu => Some(uuid_of(config) == Some(self.uuid?)),
+            GuestKind::Lxc if self.macs.is_empty() => None,
+            GuestKind::Lxc => Some(macs_of(config).any(|mac| self.macs.contains(&mac))),
+        }
+    }
+}
+
+/// The UUID that a virtual machine has.
+pub(crate) fn uuid_of(config: &GuestConfig) -> Option<Uuid> {
+    let text = config.get("smbios1")?;
+    Prop::parse("smbios1", text).get("uuid")?.parse().ok()
+}
+
+/// The hardware addresses that a container has.
+fn macs_of(config: &GuestConfig) -> impl Iterator<Item = Mac> {
+    let nets = config.indexed("net").into_iter();
+    nets.filter_map(|(_, text)| {
+        let mac = Prop::parse("net0", text).get("hwaddr")?.parse::<Mac>();
+        mac.ok()
+    })
 }
 
 /// Number and hardware address of an interface.
@@ -281,6 +331,9 @@ pub struct Given {
     /// Its firewall was written.
     #[serde(default, skip_serializing_if = "is_false")]
     pub firewall: bool,
+    /// Rules of its firewall were written.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub rules: bool,
 }
 
 impl Given {
@@ -336,6 +389,20 @@ pub struct Subject {
     /// Its owner, checked before anything is done; `None` accepts any guest.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<Owner>,
+    /// How it is known where its notes carry no mark.
+    #[serde(default)]
+    pub likeness: Likeness,
+}
+
+impl Subject {
+    /// Whether both are the same guest. One that was let go and taken over again has no owner to compare.
+    pub fn is(&self, other: &Self) -> bool {
+        let owners = self.owner.as_ref().zip(other.owner.as_ref());
+        let uuids = self.likeness.uuid.zip(other.likeness.uuid);
+        (&self.cluster, self.guest) == (&other.cluster, other.guest)
+            && owners.is_none_or(|(one, other)| one == other)
+            && uuids.is_none_or(|(one, other)| one == other)
+    }
 }
 
 /// A revert that may have been sent. PVE leaves no mark of it on the guest, and going back twice would lose what the guest

@@ -44,6 +44,7 @@ impl Act<'_> {
                 cluster: intent.cluster.clone(),
                 guest: intent.guest,
                 owner: intent.guest_owner.clone(),
+                likeness: intent.likeness.clone(),
             });
             self.record.facts.node = Some(row.node);
             return Ok(Outcome::Persist);

@@ -87,6 +87,12 @@ impl Act<'_> {
             return Ok(self.wait(Waiting::Locked, text, HA_PAUSE));
         }
         if !view.node_online(&target) {
+            if intent.target.is_none() && !self.record.begun {
+                // It was only chosen: another one will do as well.
+                self.cluster.state().holds.remove(&self.guest);
+                self.record.target = None;
+                return Ok(Outcome::Persist);
+            }
             let text = format!("node {target} is down");
             return Err(self.wait(Waiting::NodeDown, text, Duration::from_secs(30)));
         }

@@ -17,7 +17,7 @@ use crate::{
     diff::is_seed,
     intent::{SnapshotIntent, SnapshotWish},
     mark,
-    record::{InFlight, Reverting, StepKind},
+    record::{InFlight, Reverting, StepKind, Subject},
     view::{GuestRow, View},
 };
 
@@ -51,6 +51,11 @@ impl Act<'_> {
                 let doing = super::reason(*step);
                 return Err(self.trouble(doing, error));
             }
+        }
+        let subject = subject(intent);
+        let was_of = self.record.subject.as_ref().filter(|_| self.record.done);
+        if intent.wish != SnapshotWish::Absent && was_of.is_some_and(|was| !was.is(&subject)) {
+            return Err(gone_with_its_guest(intent));
         }
         let described = digest(&intent.description);
         let otherwise = self.record.described.as_ref();
@@ -307,6 +312,7 @@ impl Act<'_> {
         if let Some(snapshot) = ours {
             self.free(row)?;
             self.record.done = true;
+            self.record.subject = Some(subject(intent));
             let written = snapshot.description.as_deref().unwrap_or_default();
             self.record.described = Some(digest(&mark::strip(written)));
             self.record.facts.node = Some(row.node.clone());
@@ -412,6 +418,24 @@ fn was_taken_back(begun: Option<&Reverting>, now: &GuestConfig, to: &str) -> Opt
     }
     let before = begun.parent.as_deref() == Some(to);
     (!before || !from_it).then_some(from_it)
+}
+
+/// The guest that is meant.
+fn subject(intent: &SnapshotIntent) -> Subject {
+    Subject {
+        cluster: intent.cluster.clone(),
+        guest: intent.guest,
+        owner: intent.guest_owner.clone(),
+        likeness: intent.likeness.clone(),
+    }
+}
+
+fn gone_with_its_guest(intent: &SnapshotIntent) -> Outcome {
+    let text = format!(
+        "'{}' was taken of another guest than {}, and went with it: delete this object, and take a new one",
+        intent.name, intent.guest
+    );
+    failed(Failure::Lost, text)
 }
 
 fn no_guest(intent: &SnapshotIntent) -> Outcome {

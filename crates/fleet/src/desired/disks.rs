@@ -3,7 +3,7 @@
 use super::{Context, Desired, Invalid, Want};
 use crate::{
     Size, StorageId,
-    intent::{CloneMode, Disk, DiskRole, GuestIntent, Source},
+    intent::{Bus, CloneMode, Disk, DiskRole, GuestIntent, Source},
     prop::Prop,
     record::Identity,
 };
@@ -15,11 +15,12 @@ pub(crate) const ROOT_NAME: &str = "root";
 pub(crate) const ROOT_CANDIDATES: &[&str] = &["scsi0", "virtio0", "sata0", "ide0"];
 
 /// How a volume comes into being.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) enum Make {
     /// By this value.
     New(String),
     /// With the source and in no other way.
+    #[default]
     Brought,
     /// Not now: no storage can hold it.
     Nowhere(Invalid),
@@ -59,7 +60,7 @@ pub(crate) struct StateWant {
 }
 
 /// A disk as it shall be.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct DiskWant {
     /// How it is made when it is missing.
     pub(crate) make: Make,
@@ -67,6 +68,10 @@ pub(crate) struct DiskWant {
     pub(crate) storage: Option<StorageId>,
     /// Its size, if it matters.
     pub(crate) size: Option<Size>,
+    /// The bus it shall be on, if it matters.
+    pub(crate) bus: Option<Bus>,
+    /// The format it shall have, if it matters.
+    pub(crate) format: Option<String>,
     /// Options it shall have.
     pub(crate) options: Prop,
 }
@@ -97,6 +102,8 @@ pub(super) fn disks(
                 make,
                 storage,
                 size: disk.size,
+                bus: disk.bus,
+                format: disk.format.clone(),
                 options,
             }),
         );
@@ -104,14 +111,8 @@ pub(super) fn disks(
     // The source's own root disk is missed as well, though nothing else is said about it.
     let declared = intent.disks.iter().any(|disk| disk.role == DiskRole::Root);
     if let Some(slot) = identity.disks.get(ROOT_NAME).filter(|_| !declared) {
-        let wish = DiskWant {
-            make: Make::Brought,
-            storage: None,
-            size: None,
-            options: Prop::default(),
-        };
         let place = want.keys.entry(slot.to_string());
-        place.or_insert(Want::Disk(wish));
+        place.or_insert(Want::Disk(DiskWant::default()));
     }
     // A disk that is no longer declared is taken out; its volume stays with the guest as unused.
     for (name, slot) in &identity.disks {

@@ -87,6 +87,7 @@ pub(crate) fn container(
                 storage: mount.storage.clone(),
                 size: Some(mount.size),
                 options,
+                ..DiskWant::default()
             }),
         );
     }
@@ -136,7 +137,7 @@ fn root(want: &mut Desired, intent: &GuestIntent, context: Context<'_>) {
         make,
         storage: disk.and_then(|disk| disk.storage.clone()),
         size,
-        options: Prop::default(),
+        ..DiskWant::default()
     };
     want.keys.insert("rootfs".to_owned(), Want::Disk(wish));
 }

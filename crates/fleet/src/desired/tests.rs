@@ -43,6 +43,7 @@ fn context() -> Context<'static> {
     Context {
         seed: Some("local:iso/x.iso"),
         ejected: None,
+        told: true,
         default_storage: Some("ceph"),
         cloudinit_storage: Some("ceph"),
         from_scratch: true,

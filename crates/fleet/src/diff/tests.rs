@@ -1,5 +1,6 @@
 use super::*;
 use crate::desired::{DiskWant, Make, StateWant};
+use crate::intent::Bus;
 
 fn owner() -> Owner {
     Owner::new("me").unwrap()
@@ -64,10 +65,8 @@ fn only_owned_items_of_a_disk_are_changed_and_its_volume_is_kept() {
     let want = desired(&[(
         "scsi0",
         Want::Disk(DiskWant {
-            make: Make::Brought,
-            storage: None,
-            size: None,
             options,
+            ..DiskWant::default()
         }),
     )]);
     let have = config(&[(
@@ -86,10 +85,8 @@ fn only_owned_items_of_a_disk_are_changed_and_its_volume_is_kept() {
 fn disks_grow_and_never_shrink() {
     let disk = |gib| {
         let want = DiskWant {
-            make: Make::Brought,
-            storage: None,
             size: Some(Size::gib(gib)),
-            options: Prop::default(),
+            ..DiskWant::default()
         };
         desired(&[("scsi0", Want::Disk(want))])
     };
@@ -111,10 +108,8 @@ fn disks_grow_and_never_shrink() {
 fn a_disk_elsewhere_is_moved_and_one_that_may_be_anywhere_is_not() {
     let disk = |storage: Option<&str>| {
         let want = DiskWant {
-            make: Make::Brought,
             storage: storage.map(|id| StorageId::new(id).unwrap()),
-            size: None,
-            options: Prop::default(),
+            ..DiskWant::default()
         };
         desired(&[("scsi0", Want::Disk(want))])
     };
@@ -131,9 +126,8 @@ fn a_missing_disk_is_made_and_an_imported_one_is_grown_afterwards() {
     let make = Make::New("ceph:0,import-from=local:import/a.qcow2".to_owned());
     let want = DiskWant {
         make,
-        storage: None,
         size: Some(Size::gib(20)),
-        options: Prop::default(),
+        ..DiskWant::default()
     };
     let changes = diff(
         &desired(&[("scsi0", Want::Disk(want))]),
@@ -192,6 +186,27 @@ fn the_mark_of_another_owner_is_replaced_and_the_text_is_kept() {
 }
 
 #[test]
+fn a_disk_keeps_its_bus_and_format_and_says_so_where_others_are_declared() {
+    let told = |bus, format: &str| {
+        let want = DiskWant {
+            bus: Some(bus),
+            format: Some(format.to_owned()),
+            ..DiskWant::default()
+        };
+        let have = config(&[("scsi0", "local:100/vm-100-disk-0.qcow2,size=10G")]);
+        let changes = diff(&desired(&[("scsi0", Want::Disk(want))]), &owner(), &have);
+        assert!(changes.is_empty());
+        let told = changes.beyond.into_iter();
+        told.map(|(drift, _)| (drift.declared.unwrap(), drift.found.unwrap()))
+            .collect::<Vec<_>>()
+    };
+    let pair = |a: &str, b: &str| (a.to_owned(), b.to_owned());
+    assert_eq!(told(Bus::Scsi, "qcow2"), []);
+    assert_eq!(told(Bus::Virtio, "qcow2"), [pair("virtio", "scsi")]);
+    assert_eq!(told(Bus::Scsi, "raw"), [pair("raw", "qcow2")]);
+}
+
+#[test]
 fn secrets_are_not_shown_as_drift() {
     let want = desired(&[("cipassword", Want::Exists("geheim".to_owned()))]);
     let changes = diff(&want, &owner(), &GuestConfig::new());
@@ -242,9 +257,9 @@ fn a_cd_drive_that_pve_appends_to_the_boot_order_is_no_drift() {
 fn data(make: Make) -> Desired {
     let want = DiskWant {
         make,
-        storage: None,
         size: Some(Size::gib(20)),
         options: Prop::parse("scsi1", "ssd=1"),
+        ..DiskWant::default()
     };
     desired(&[("scsi1", Want::Disk(want))])
 }
@@ -296,10 +311,8 @@ fn a_boot_order_waits_for_what_it_names() {
 #[test]
 fn what_is_on_unless_said_otherwise_is_switched_off() {
     let want = DiskWant {
-        make: Make::Brought,
-        storage: None,
-        size: None,
         options: Prop::parse("scsi1", "backup=0,replicate=1"),
+        ..DiskWant::default()
     };
     let want = desired(&[("scsi1", Want::Disk(want))]);
     let have = config(&[("scsi1", "ceph:vm-1-disk-1,size=20G")]);
@@ -317,12 +330,7 @@ fn items_that_are_no_longer_declared_are_taken_back_and_others_stay() {
     let mut before = data(Make::Brought);
     before.items("cpu", Prop::parse("cpu", "host,flags=+aes"));
     let mut now = desired(&[]);
-    let bare = DiskWant {
-        make: Make::Brought,
-        storage: None,
-        size: None,
-        options: Prop::default(),
-    };
+    let bare = DiskWant::default();
     now.keys.insert("scsi1".to_owned(), Want::Disk(bare));
     now.items("cpu", Prop::parse("cpu", "host"));
     now.take_back(&before.options());
@@ -349,4 +357,20 @@ fn firmware_that_was_made_otherwise_is_reported_and_left() {
     assert_eq!(changes.lasting()[0].key, "efidisk0");
     let have = config(&[("efidisk0", "ceph:vm-1-disk-1,pre-enrolled-keys=1")]);
     assert_eq!(diff(&want, &owner(), &have), Changes::default());
+}
+
+#[test]
+fn what_is_no_longer_said_of_an_interface_is_taken_back_and_what_never_was_stays() {
+    let said = Prop::parse("net0", "virtio=AA:00:00:00:00:01,bridge=vmbr0");
+    let mut want = desired(&[("net0", Want::Exactly(said))]);
+    let have = config(&[(
+        "net0",
+        "virtio=AA:00:00:00:00:01,bridge=vmbr0,firewall=1,link_down=1",
+    )]);
+    assert!(diff(&want, &owner(), &have).is_empty());
+    want.take_back(&BTreeSet::from(["net0/link_down".to_owned()]));
+    let changes = diff(&want, &owner(), &have);
+    let now = Prop::parse("net0", &changes.set["net0"]);
+    assert_eq!(now.get("link_down"), None);
+    assert_eq!(now.get("firewall"), Some("1"));
 }

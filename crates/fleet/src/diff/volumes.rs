@@ -58,6 +58,7 @@ pub(super) fn disk(
         changes.moves.insert(key.to_owned(), wanted.clone());
         drift(changes, key, Some(wanted.as_str()), Some(on));
     }
+    as_made(changes, key, want, there.get(file).unwrap_or_default());
     let left = there.without(dropped);
     if !want.options.satisfied_by(key, &there) || left != there {
         let mut merged = want.options.over(&left);
@@ -79,6 +80,27 @@ pub(super) fn disk(
             );
         } else if wanted + EXTENT < size {
             changes.shrink.push((key.to_owned(), size, wanted));
+        }
+    }
+}
+
+/// What a disk was made with and keeps: its bus and its format.
+fn as_made(changes: &mut Changes, key: &str, want: &DiskWant, volume: &str) {
+    let bus = key.trim_end_matches(|c: char| c.is_ascii_digit());
+    let format = match volume.rsplit_once('.') {
+        Some((_, format @ ("qcow2" | "vmdk"))) => format,
+        _ => "raw",
+    };
+    let buses = want.bus.map(|wanted| ("bus", wanted.as_str(), bus));
+    let formats = want.format.as_deref();
+    let formats = formats.map(|wanted| ("format", wanted, format));
+    for (what, wanted, has) in buses.into_iter().chain(formats) {
+        if wanted != has {
+            let why = format!(
+                "{key} was made with {what} {has} and keeps it, though {wanted} is declared: declare {has}, or a new disk \
+                 under another name"
+            );
+            beyond(changes, key, Some(wanted), Some(has), why);
         }
     }
 }

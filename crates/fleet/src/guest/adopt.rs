@@ -6,7 +6,6 @@ use std::{
 };
 
 use pve::{GuestConfig, api::guest::ConfigView};
-use uuid::Uuid;
 
 use super::{Flow, Pass, failed, source::root_disk};
 use crate::{
@@ -14,7 +13,7 @@ use crate::{
     intent::{DiskRole, DiskSlot, Mac},
     mark,
     prop::Prop,
-    record::{Identity, NicIdentity, Stage},
+    record::{Identity, NicIdentity, Stage, uuid_of},
     view::View,
 };
 
@@ -92,12 +91,6 @@ impl Pass<'_> {
         self.record.restarts = self.intent.restarts;
         Ok(Outcome::Persist)
     }
-}
-
-/// The UUID a guest has.
-pub(super) fn uuid_of(config: &GuestConfig) -> Option<Uuid> {
-    let text = config.get("smbios1")?;
-    Prop::parse("smbios1", text).get("uuid")?.parse().ok()
 }
 
 /// The identity of a guest that is taken over: what it has.

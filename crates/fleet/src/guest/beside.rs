@@ -89,6 +89,10 @@ impl Pass<'_> {
             ha: options.ha.is_some(),
             rule: options.ha.as_ref().is_some_and(|ha| !ha.nodes.is_empty()),
             firewall: options.firewall.is_some(),
+            rules: options
+                .firewall
+                .as_ref()
+                .is_some_and(|firewall| !rules(firewall).is_empty()),
         };
         self.record.beside = self.beside_digest();
         let now = Instant::now();
@@ -273,7 +277,10 @@ impl Pass<'_> {
             options = options.list("delete", unsaid);
         }
         let rules = rules(want);
+        // Rules that came with the guest are left alone where none are declared, nor ever were.
+        let ours = !rules.is_empty() || self.record.given.rules;
         let there = match firewall.rules().await {
+            _ if !ours => Vec::new(),
             Ok(there) => there,
             Err(error) => return Err(self.node_trouble(node, "reading the firewall", &error)),
         };

@@ -11,9 +11,7 @@ use tokio::time::Instant;
 use uuid::Uuid;
 
 use super::{
-    Flow, Pass,
-    adopt::uuid_of,
-    failed,
+    Flow, Pass, failed,
     source::{Original, default_cpus, default_memory, root_disk, storage_of},
 };
 use crate::{
@@ -24,7 +22,7 @@ use crate::{
     mark,
     place::{self, Ask, Choice, Hold},
     prop::Prop,
-    record::{Identity, NicIdentity, Stage},
+    record::{Identity, NicIdentity, Stage, uuid_of},
     view::{GuestRow, View},
 };
 
@@ -406,12 +404,36 @@ impl Pass<'_> {
         self.new_slots(identity, Some(config))
     }
 
+    /// The disk that the guest boots from keeps its place when it is declared later, or under another name.
+    fn rename_root(&self, identity: &mut Identity, config: &GuestConfig) {
+        let disks = &self.intent.disks;
+        let mut roots = disks.iter().filter(|disk| disk.role == DiskRole::Root);
+        let new = roots.find(|disk| !identity.disks.contains_key(&disk.name));
+        let (Some(new), Some(boot)) = (new, root_disk(config)) else {
+            return;
+        };
+        let declared = |name: &str| disks.iter().any(|disk| disk.name == name);
+        let mut names = identity.disks.iter();
+        let former = names.find(|(name, slot)| **slot == boot.slot && !declared(name));
+        let Some(former) = former.map(|(name, _)| name.clone()) else {
+            return;
+        };
+        identity.disks.remove(&former);
+        identity.disks.insert(new.name.clone(), boot.slot);
+        if identity.brought.remove(&former) {
+            identity.brought.insert(new.name.clone());
+        }
+    }
+
     /// Gives disks that have no slot a free one, root disks first.
     pub(super) fn new_slots(
         &mut self,
         identity: &mut Identity,
         config: Option<&GuestConfig>,
     ) -> Flow<()> {
+        if let Some(config) = config {
+            self.rename_root(identity, config);
+        }
         let disks = self.intent.disks.iter();
         let (roots, rest): (Vec<_>, Vec<_>) = disks.partition(|disk| disk.role == DiskRole::Root);
         for disk in roots.into_iter().chain(rest) {
@@ -424,15 +446,13 @@ impl Pass<'_> {
                     // These belong to the first-boot image and the installer.
                     || (slot.bus == Bus::Ide && matches!(slot.index, 0 | 2))
             };
-            let mut all = (0..disk.bus.slots()).map(|index| DiskSlot {
-                bus: disk.bus,
-                index,
-            });
+            let bus = disk.bus.unwrap_or_default();
+            let mut all = (0..bus.slots()).map(|index| DiskSlot { bus, index });
             let Some(slot) = disk.slot.or_else(|| all.find(|slot| !used(slot))) else {
                 let text = format!(
                     "disks[{}]: the {} bus has no free slot: use another bus",
                     disk.name,
-                    disk.bus.as_str()
+                    bus.as_str()
                 );
                 return Err(failed(Failure::Invalid, text));
             };

@@ -46,6 +46,7 @@ impl Pass<'_> {
         let context = Context {
             seed: seed.as_deref(),
             ejected: ejected.as_deref(),
+            told: self.record.seed.is_some(),
             cloudinit_storage: init_storage.as_ref().map(StorageId::as_str),
             default_storage: default.as_ref().map(StorageId::as_str),
             from_scratch: !super::choose::is_copy(&self.intent.source) && !identity.adopted,
@@ -74,9 +75,9 @@ impl Pass<'_> {
 
     /// Takes note that everything declared now has been written.
     pub(super) fn applied(&mut self, view: &View, identity: &Identity) -> Flow<()> {
-        let identity = self.part(identity);
-        let want = self.desired(view, &identity)?;
         let model = self.memory(|memory| memory.model.clone());
+        let identity = self.part(identity, model.as_deref());
+        let want = self.desired(view, &identity)?;
         for (place, wish) in &want.keys {
             let size = match wish {
                 Want::Disk(disk) => disk.size,
@@ -118,12 +119,14 @@ impl Pass<'_> {
 
     /// Lets go of the places of disks that are no longer declared and have been taken out: what is put there from now on
     /// is somebody else's.
-    fn part(&mut self, identity: &Identity) -> Identity {
+    fn part(&mut self, identity: &Identity, model: Option<&GuestConfig>) -> Identity {
         let mut identity = identity.clone();
         let mut gone = Vec::new();
         let disks = &self.intent.disks;
         identity.disks.retain(|name, slot| {
-            let stays = name == ROOT_NAME || disks.iter().any(|disk| &disk.name == name);
+            let is_in = model.is_some_and(|model| model.get(&slot.to_string()).is_some());
+            let declared = disks.iter().any(|disk| &disk.name == name);
+            let stays = name == ROOT_NAME || declared || is_in;
             if !stays {
                 gone.push((name.clone(), slot.to_string()));
             }

@@ -5,10 +5,8 @@ use std::{sync::Arc, time::Duration};
 use pve::{GuestConfig, GuestKind, api::guest::ConfigView};
 use tokio::time::Instant;
 
-use super::{Flow, Pass, adopt::uuid_of};
-use crate::{
-    NodeName, Owner, Waiting, cluster::Shape, intent::Mac, mark, prop::Prop, record::Identity,
-};
+use super::{Flow, Pass};
+use crate::{NodeName, Owner, Waiting, cluster::Shape, mark, record::Identity};
 
 /// Who is found under a VMID.
 pub(super) enum Sight {
@@ -121,19 +119,14 @@ impl Pass<'_> {
     /// Whether a guest is the one that was made here, by what nobody else has: its UUID, or the name and an address of a
     /// container. `None` if it cannot be told.
     fn resembles(&self, identity: &Identity, config: &GuestConfig) -> Option<bool> {
+        let fits = identity.likeness().fits(self.kind(), config);
         if self.kind() == GuestKind::Qemu {
-            return Some(!identity.uuid.is_nil() && uuid_of(config) == Some(identity.uuid));
+            return Some(fits == Some(true));
         }
         if identity.adopted || config.get("hostname") != Some(self.intent.name.as_str()) {
             return Some(false);
         }
-        let nets = config.indexed("net");
-        let mut macs = nets.iter().filter_map(|(_, text)| {
-            let mac = Prop::parse("net0", text).get("hwaddr")?.parse::<Mac>();
-            mac.ok()
-        });
-        let known = |mac: Mac| identity.nics.values().any(|nic| nic.mac == mac);
-        macs.any(known).then_some(true)
+        fits.filter(|fits| *fits)
     }
 
     /// Whether a mark is the owner's own, from before its object was moved to another API server.

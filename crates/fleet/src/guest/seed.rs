@@ -72,6 +72,16 @@ impl Pass<'_> {
             .map_err(|error| failed(Failure::Invalid, format!("init: {error}")))
     }
 
+    /// Names the image of first-boot data that was declared after the guest was made, and before its first boot. Returns
+    /// whether it did.
+    pub(super) fn name_late_seed(&mut self, view: &View, identity: &Identity) -> Flow<bool> {
+        let late = self.record.seed.is_none() && !self.record.booted && !identity.adopted;
+        if late {
+            self.record.seed = self.plan_seed(view, identity, identity.uuid)?;
+        }
+        Ok(late && self.record.seed.is_some())
+    }
+
     /// Uploads the first-boot image unless it is there.
     pub(super) async fn upload_seed(&mut self, identity: &Identity) -> Flow<()> {
         let Some(init) = self.image_init() else {
@@ -143,8 +153,13 @@ impl Pass<'_> {
     }
 
     fn has_other_image(&self, identity: &Identity) -> bool {
-        let (Some(init), Some(seed)) = (self.image_init(), &self.record.seed) else {
+        let Some(init) = self.image_init() else {
             return false;
+        };
+        let Some(seed) = &self.record.seed else {
+            // It was declared after the first boot. What was moved here from another keeper has read it there.
+            let booted = self.record.booted || identity.adopted;
+            return booted && !init.forgotten && self.intent.proof.is_none();
         };
         if init.forgotten || seed.digest.is_empty() || !self.record.booted {
             return false;

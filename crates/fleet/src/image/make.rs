@@ -93,14 +93,17 @@ impl Work<'_> {
             ReplicaStage::New => self.download(node, &replica).await,
             ReplicaStage::Downloaded => self.import(node, &replica).await,
             ReplicaStage::Imported => {
-                let sent = self
-                    .cluster
-                    .client
-                    .node(node)
-                    .qemu(replica.vmid)
-                    .make_template()
-                    .await;
-                match sent {
+                let qemu = self.cluster.client.node(node).qemu(replica.vmid);
+                // There is no way back from a template: a guest that has got the number since must not become one.
+                match qemu.config(ConfigView::Next).await {
+                    Ok(config) if self.is_mine(&config) => {}
+                    Ok(_) => return self.choose_another(node, &replica).await,
+                    Err(error) if error.is_guest_not_found() => {
+                        return self.gone_again(node, &replica).await;
+                    }
+                    Err(error) => return Err(self.trouble("reading the guest", &error)),
+                }
+                match qemu.make_template().await {
                     Ok(Some(upid)) => Ok(self.started(node, StepKind::MakeTemplate, &upid)),
                     Ok(None) => Ok(self.advance(node, ReplicaStage::Template)),
                     Err(pve::Error::IsTemplate { .. }) => {
@@ -280,6 +283,18 @@ impl Work<'_> {
                 self.cluster.exit(&self.intent.owner, End::Other);
                 Err(self.trouble("importing the image", &error))
             }
+        }
+    }
+
+    /// Somebody removed what was imported: it is made anew, once PVE says that the VMID is free.
+    async fn gone_again(&mut self, node: &NodeName, replica: &ReplicaRecord) -> Flow<Outcome> {
+        match self.cluster.client.cluster().is_free(replica.vmid).await {
+            Ok(true) => self.choose_another(node, replica).await,
+            Ok(false) => {
+                let text = format!("guest {} is not on {node} any more", replica.vmid);
+                Err(self.wait(Waiting::Source, text, Duration::from_secs(30)))
+            }
+            Err(error) => Err(self.trouble("asking for the guest", &error)),
         }
     }
 

@@ -1,7 +1,7 @@
 //! Things done to a guest that already exists: snapshots, migrations, backups.
 
 use super::Placement;
-use crate::{ClusterName, NodeName, Owner, StorageId, Vmid};
+use crate::{ClusterName, NodeName, Owner, StorageId, Vmid, record::Likeness};
 
 /// What shall become of a snapshot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -29,8 +29,10 @@ pub struct SnapshotIntent {
     pub cluster: ClusterName,
     /// The guest.
     pub guest: Vmid,
-    /// The guest's owner, checked before anything is done; `None` accepts any guest.
+    /// The guest's owner, checked before anything is done; `None` where it carries no mark.
     pub guest_owner: Option<Owner>,
+    /// How the guest is known where its notes carry no mark; with neither, any guest is accepted.
+    pub likeness: Likeness,
     /// The snapshot's name in PVE: a letter first, then letters, digits, `_` and `-`, at most 40.
     pub name: String,
     /// Text for people. A mark of who asked is added to it.
@@ -50,8 +52,10 @@ pub struct MigrationIntent {
     pub cluster: ClusterName,
     /// The guest.
     pub guest: Vmid,
-    /// The guest's owner, checked before anything is done; `None` accepts any guest.
+    /// The guest's owner, checked before anything is done; `None` where it carries no mark.
     pub guest_owner: Option<Owner>,
+    /// How the guest is known where its notes carry no mark; with neither, any guest is accepted.
+    pub likeness: Likeness,
     /// Where to; `None` lets placement choose.
     pub target: Option<NodeName>,
     /// What placement has to heed.
@@ -101,8 +105,10 @@ pub struct BackupIntent {
     pub cluster: ClusterName,
     /// The guest.
     pub guest: Vmid,
-    /// The guest's owner, checked before anything is done; `None` accepts any guest.
+    /// The guest's owner, checked before anything is done; `None` where it carries no mark.
     pub guest_owner: Option<Owner>,
+    /// How the guest is known where its notes carry no mark; with neither, any guest is accepted.
+    pub likeness: Likeness,
     /// Where it is kept.
     pub storage: StorageId,
     /// Consistency.

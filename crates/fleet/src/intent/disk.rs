@@ -117,8 +117,8 @@ pub struct Disk {
     pub name: String,
     /// What it is for.
     pub role: DiskRole,
-    /// The bus for a new disk.
-    pub bus: Bus,
+    /// The bus. A disk stays on the one it was made on; if nothing is said, a new one is on the SCSI bus.
+    pub bus: Option<Bus>,
     /// A fixed slot, for callers who need to know it.
     pub slot: Option<DiskSlot>,
     /// The storage a new disk is made on. A root disk with a storage makes the copy a full one
@@ -126,7 +126,7 @@ pub struct Disk {
     pub storage: Option<StorageId>,
     /// Its size. Growing is done online; a smaller size than the disk has is refused.
     pub size: Option<Size>,
-    /// File format on file storages: `raw`, `qcow2` or `vmdk`.
+    /// File format on file storages: `raw`, `qcow2` or `vmdk`. A disk keeps the one it was made with.
     pub format: Option<String>,
     /// Thin (`Some(true)`, and when nothing is said): space is taken as it is written. Thick
     /// (`Some(false)`): the node is chosen so that the whole size is free, and file storages get a

@@ -51,6 +51,7 @@ fn snapshot(guest: pve::Vmid, wish: SnapshotWish) -> SnapshotIntent {
         cluster: cluster_name(),
         guest,
         guest_owner: Some(owner("web")),
+        likeness: fleet::record::Likeness::default(),
         name: "before-upgrade".to_owned(),
         description: "Pre-maintenance snapshot".to_owned(),
         memory: true,
@@ -377,6 +378,7 @@ async fn a_running_guest_moves_and_its_own_record_follows() {
         cluster: cluster_name(),
         guest: identity.vmid,
         guest_owner: Some(owner("web")),
+        likeness: fleet::record::Likeness::default(),
         target: Some(target.clone()),
         placement: fleet::intent::Placement::default(),
         bridges: Vec::new(),
@@ -399,6 +401,7 @@ fn anywhere(name: &str, guest: pve::Vmid) -> MigrationIntent {
         cluster: cluster_name(),
         guest,
         guest_owner: Some(owner(name)),
+        likeness: fleet::record::Likeness::default(),
         target: None,
         placement: fleet::intent::Placement::default(),
         bridges: Vec::new(),
@@ -517,6 +520,7 @@ fn backup(guest: pve::Vmid, guest_owner: Option<fleet::Owner>) -> BackupIntent {
         cluster: cluster_name(),
         guest,
         guest_owner,
+        likeness: fleet::record::Likeness::default(),
         storage: "local".parse().unwrap(),
         mode: BackupMode::Snapshot,
         compress: Compression::Zstd,
@@ -654,4 +658,72 @@ async fn a_backup_on_a_node_that_is_down_is_waited_for() {
     let removed = drive!(bench, delete_backup, intent, record);
     assert_eq!(removed.outcome, Outcome::Gone);
     assert!(!bench.inventory().await.volumes.contains(&volume));
+}
+
+/// A guest whose number has gone to somebody else, and one whose notes were rewritten.
+#[tokio::test(start_paused = true)]
+async fn without_a_mark_a_guest_is_known_by_its_uuid() {
+    let (mut bench, identity) = settled().await;
+    let unmarked = pve::GuestConfig::new().with("description", "call Anna");
+    let qemu = bench.client().node(&identity.node).qemu(identity.vmid);
+    let change = pve::ConfigChange::set(unmarked);
+    for (name, guest_owner, uuid, own) in [
+        ("a", Some(owner("web")), identity.uuid, true),
+        ("b", Some(owner("web")), uuid::Uuid::from_u128(1), false),
+        ("c", None, identity.uuid, true),
+        ("d", None, uuid::Uuid::from_u128(1), false),
+    ] {
+        // Its keeper puts the mark back whenever it looks.
+        qemu.configure(&change).await.unwrap();
+        let likeness = fleet::record::Likeness {
+            uuid: Some(uuid),
+            macs: Vec::new(),
+        };
+        let mut record = ActionRecord::default();
+        let wanted = SnapshotIntent {
+            guest_owner: guest_owner.clone(),
+            likeness: likeness.clone(),
+            ..snapshot(identity.vmid, SnapshotWish::Present)
+        };
+        let made = drive!(bench, snapshot, wanted, record).outcome;
+        let backed_up = BackupIntent {
+            owner: owner(name),
+            likeness,
+            ..backup(identity.vmid, guest_owner)
+        };
+        let mut record = ActionRecord::default();
+        let kept = drive!(bench, backup, backed_up, record).outcome;
+        for outcome in [made, kept] {
+            let foreign = matches!(
+                outcome,
+                Outcome::Failed {
+                    why: fleet::Failure::Foreign,
+                    ..
+                }
+            );
+            assert_eq!(outcome == Outcome::Settled, own, "{outcome:?}");
+            assert_eq!(foreign, !own, "{outcome:?}");
+        }
+        let mut record = ActionRecord::default();
+        let gone = SnapshotIntent {
+            wish: SnapshotWish::Absent,
+            ..wanted
+        };
+        drive!(bench, snapshot, gone, record);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_move_to_anywhere_goes_elsewhere_when_the_node_that_was_chosen_dies() {
+    let (mut bench, identity) = settled().await;
+    let intent = anywhere("web", identity.vmid);
+    let mut record = ActionRecord::default();
+    let chosen = bench.fleet.migrate(&intent, &record).await;
+    record.clone_from(&chosen.record);
+    let first = record.target.clone().expect("a node is chosen");
+    bench.cluster().kill_node(first.as_str());
+    bench.run_for(Duration::from_secs(30)).await;
+    let moved = drive!(bench, migrate, intent, record);
+    assert_eq!(moved.outcome, Outcome::Settled, "{}", bench.stories());
+    assert_ne!(record.target, Some(first));
 }

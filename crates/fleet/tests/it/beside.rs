@@ -274,3 +274,26 @@ async fn firewall_rules_are_written_in_order_and_only_when_they_differ() {
     bench.run().await;
     assert_eq!(bench.requests(), 0, "{}", bench.counts());
 }
+
+#[tokio::test(start_paused = true)]
+async fn rules_that_came_with_a_guest_stay_while_none_are_declared() {
+    let mut bench = Bench::new();
+    bench.ready().await;
+    let mut intent = machine("web", TEMPLATE);
+    let owner = bench.want(intent.clone());
+    bench.run().await;
+    let identity = bench.record(&owner).identity.clone().unwrap();
+    let guest = bench.client().node(&identity.node).qemu(identity.vmid);
+    let theirs = pve::api::firewall::Rule::new("in", "ACCEPT");
+    guest.firewall().add_rule(&theirs).await.unwrap();
+    for policy in [None, Some("DROP")] {
+        intent.options.firewall = Some(FirewallIntent {
+            enable: Some(true),
+            policy_in: policy.map(str::to_owned),
+            ..FirewallIntent::default()
+        });
+        bench.want(intent.clone());
+        bench.run().await;
+        assert_eq!(guest.firewall().rules().await.unwrap().len(), 1);
+    }
+}

@@ -176,7 +176,7 @@ async fn what_is_restored_keeps_its_disks_where_they_were() {
     let mut intent = machine("web", TEMPLATE);
     intent.source = Source::Empty;
     intent.power = Power::Off;
-    intent.disks[0].bus = fleet::intent::Bus::Virtio;
+    intent.disks[0].bus = Some(fleet::intent::Bus::Virtio);
     intent.disks.push(Disk {
         name: "data".to_owned(),
         size: Some(Size::gib(10)),
@@ -189,6 +189,7 @@ async fn what_is_restored_keeps_its_disks_where_they_were() {
         cluster: cluster_name(),
         guest: bench.progress(&first).facts.vmid.expect("a VMID"),
         guest_owner: Some(first.clone()),
+        likeness: fleet::record::Likeness::default(),
         storage: StorageId::new("nfs").unwrap(),
         mode: BackupMode::Stop,
         compress: Compression::Zstd,
@@ -313,4 +314,31 @@ async fn templates(bench: &Bench) -> Vec<(pve::Vmid, NodeName)> {
         found.extend(named.filter_map(|row| Some((row.vmid?, node.clone()))));
     }
     found
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_disk_that_a_guest_boots_from_stays_when_it_is_not_declared_any_more_and_under_a_new_name()
+ {
+    let mut intent = machine("web", TEMPLATE);
+    intent.disks[0].name = "system".to_owned();
+    let (mut bench, owner, qemu) = settled(intent.clone()).await;
+    let before = config(&qemu).await.get("scsi0").map(str::to_owned);
+    assert!(before.is_some());
+
+    let declared = std::mem::take(&mut intent.disks);
+    bench.want(intent.clone());
+    bench.run().await;
+    assert_eq!(config(&qemu).await.get("scsi0"), before.as_deref());
+    let drift = bench.progress(&owner).facts.drift.clone();
+    assert!(drift.iter().any(|drift| drift.key == "scsi0"), "{drift:?}");
+
+    intent.disks = declared;
+    intent.disks[0].name = "boot".to_owned();
+    bench.want(intent);
+    bench.run().await;
+    assert_eq!(config(&qemu).await.get("scsi0"), before.as_deref());
+    let facts = &bench.progress(&owner).facts;
+    assert_eq!(facts.drift, [], "{}", bench.stories());
+    let slot = bench.record(&owner).identity.as_ref().unwrap().disks["boot"];
+    assert_eq!(slot.to_string(), "scsi0");
 }

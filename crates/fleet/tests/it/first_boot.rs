@@ -236,3 +236,35 @@ async fn the_same_when_it_was_started_while_nobody_watched() {
     bench.ready().await;
     started_by_hand(&mut bench, true).await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn data_declared_after_the_guest_was_made_is_read_at_its_first_boot_and_reported_after_it() {
+    for booted in [false, true] {
+        let mut bench = Bench::new();
+        bench.ready().await;
+        let declared = machine("web", TEMPLATE);
+        let mut intent = declared.clone();
+        intent.init = None;
+        intent.power = if booted { Power::On } else { Power::Off };
+        let owner = bench.want(intent);
+        bench.run().await;
+        assert!(bench.record(&owner).seed.is_none());
+        let identity = bench.record(&owner).identity.clone().unwrap();
+        let guest = bench.client().node(&identity.node).qemu(identity.vmid);
+        let view = pve::api::guest::ConfigView::Next;
+        let before = guest.config(view).await.unwrap();
+
+        bench.cluster().control().reset_counts();
+        bench.want(declared);
+        bench.run().await;
+        let outcome = &bench.progress(&owner).outcome;
+        assert_eq!(*outcome, Outcome::Settled, "{}", bench.stories());
+        let uploads = bench.counts().matches("/upload").count();
+        assert_eq!(uploads, usize::from(!booted), "{}", bench.counts());
+        assert_eq!(bench.progress(&owner).facts.stale_first_boot, booted);
+        if booted {
+            let after = guest.config(view).await.unwrap();
+            assert_eq!(after.get("smbios1"), before.get("smbios1"));
+        }
+    }
+}

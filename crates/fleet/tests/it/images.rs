@@ -5,6 +5,7 @@ use std::{fmt::Write as _, time::Duration};
 use fleet::{
     ImageProgress, ImageRecord, Outcome, StorageId,
     intent::{Checksum, ChecksumKind, CloneMode, ImageIntent, Source, TemplateRef, VmidRange},
+    record::ReplicaStage,
 };
 use pve_sim::{Action, Fault};
 use sha2::{Digest, Sha256};
@@ -314,4 +315,38 @@ async fn a_crash_at_any_request_of_an_image_leaves_one_template_and_then_none() 
             assert!(points >= 2, "only {points} points were tried");
         }
     }
+}
+
+#[tokio::test]
+async fn a_guest_that_has_got_the_number_of_an_image_does_not_become_a_template() {
+    let mut bench = Bench::new();
+    bench.ready().await;
+    let url = web().await;
+    let (intent, mut record) = (image("noble", &url), ImageRecord::default());
+    let fault = bench.cluster().control().inject(Fault::sometimes(
+        "POST /nodes/{node}/qemu/{vmid}/template",
+        1.0,
+        Action::die("not now"),
+    ));
+    let (node, imported) = loop {
+        let progress = bench.fleet.image(&intent, &record).await;
+        record = progress.record;
+        let done = |it: &&fleet::record::ReplicaRecord| it.stage == ReplicaStage::Imported;
+        let mut replicas = record.replicas.iter();
+        if let Some((node, replica)) = replicas.find(|(_, it)| done(it)) {
+            break (node.clone(), replica.vmid);
+        }
+        bench.run_for(Duration::from_millis(20)).await;
+    };
+    let qemu = bench.client().node(&node).qemu(imported);
+    bench.cluster().control().remove(fault);
+    let notes = pve::GuestConfig::new().with("description", "somebody else's");
+    qemu.configure(&pve::ConfigChange::set(notes))
+        .await
+        .unwrap();
+    let progress = drive(&mut bench, &intent, &mut record, false).await;
+    assert_eq!(progress.outcome, Outcome::Settled);
+    let config = qemu.config(pve::api::guest::ConfigView::Next).await;
+    assert!(!config.unwrap().is_template());
+    assert!(record.replicas.values().all(|it| it.vmid != imported));
 }

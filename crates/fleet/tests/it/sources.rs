@@ -205,6 +205,7 @@ async fn a_backup_becomes_a_guest_with_an_identity_of_its_own() {
         cluster: cluster_name(),
         guest: bench.record(&first).identity.as_ref().unwrap().vmid,
         guest_owner: Some(first.clone()),
+        likeness: fleet::record::Likeness::default(),
         storage: StorageId::new("nfs").unwrap(),
         mode: BackupMode::Snapshot,
         compress: Compression::Zstd,
