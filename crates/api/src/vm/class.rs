@@ -59,8 +59,8 @@ pub struct StorageDefaults {
     #[schemars(length(min = 1, max = 100))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub class: Option<String>,
-    /// Take space as it is used, or all at once. What a storage can do is decided by its kind: asking
-    /// for thick disks on a thin storage (or the other way round) is refused with the storage named.
+    /// Take space as it is used, or all at once. Thick disks go only where their whole size is free, and are raw images on
+    /// file storages; thin ones are refused, with the storage named, where its kind has thick volumes only.
     #[serde(rename = "type")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub provisioning: Option<Provisioning>,

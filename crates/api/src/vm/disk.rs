@@ -30,10 +30,12 @@ pub struct Disk {
     #[serde(rename = "type")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub provisioning: Option<Provisioning>,
-    /// Bus the disk is on.
+    /// Bus the disk is on, `scsi` unless told otherwise. A disk stays on the bus it was made on, and a copied one on its
+    /// source's: where another is declared, the condition `Drifted` says so.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bus: Option<DiskBus>,
-    /// File format, on storages that have a choice.
+    /// File format, on storages that have a choice. A disk keeps the format it was made with: where another is declared,
+    /// the condition `Drifted` says so.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub format: Option<DiskFormat>,
     /// Host cache.

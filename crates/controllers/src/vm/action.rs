@@ -6,7 +6,9 @@ use api::vm::{
     Container, FleetRecord, GuestKind, GuestRef, Phase, PowerState, RevertWish, VirtualMachine,
 };
 use fleet::{
-    ActionFacts, ActionRecord, ClusterName, Outcome, Owner, Vmid, intent::Placement, record::Stage,
+    ActionFacts, ActionRecord, ClusterName, Outcome, Owner, Vmid,
+    intent::Placement,
+    record::{Likeness, Stage, Subject},
 };
 
 use super::{
@@ -28,7 +30,19 @@ pub(super) struct Target {
     pub(super) cluster: ClusterName,
     pub(super) vmid: Vmid,
     pub(super) owner: Option<Owner>,
+    pub(super) likeness: Likeness,
     pub(super) node: Option<String>,
+}
+
+impl From<Target> for Subject {
+    fn from(target: Target) -> Self {
+        Self {
+            cluster: target.cluster,
+            guest: target.vmid,
+            owner: target.owner,
+            likeness: target.likeness,
+        }
+    }
 }
 
 /// Who keeps a guest.
@@ -129,6 +143,7 @@ pub(super) fn target(
         })?;
     Ok(Target {
         owner: owner.filter(|_| !identity.adopted),
+        likeness: identity.likeness(),
         cluster: identity.cluster,
         vmid: identity.vmid,
         node,

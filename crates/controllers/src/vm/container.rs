@@ -13,7 +13,7 @@ use kube::ResourceExt as _;
 use super::{
     apart,
     follow::{self, Stay},
-    machine::doing,
+    machine::{differences, doing},
     refs::{self, Lookup, Missing},
     snapshot, translate,
 };
@@ -428,6 +428,7 @@ fn report(
         Outcome::Gone => now.set("Ready", false, "Gone", "the container is gone"),
         Outcome::Failed { why, message } => now.set("Ready", false, why.as_str(), message),
     }
+    differences(&mut now, &facts, record.stage >= Stage::Settled);
     let resting = if facts.power == PowerFact::Stopped {
         Phase::Stopped
     } else {

@@ -13,7 +13,7 @@ use api::vm::{
 use fleet::{ClusterName, GuestIntent, GuestProgress, GuestRecord, Outcome, intent::Placement};
 use kube::ResourceExt as _;
 
-pub(crate) use self::report::doing;
+pub(crate) use self::report::{differences, doing};
 use super::{
     follow::{self, Stay},
     refs::Lookup,
@@ -177,12 +177,13 @@ pub(crate) async fn reconcile(
 /// Where a machine is and belongs. PVE itself moves what its HA manager looks after, and what does not run is in nobody's way.
 fn stay<'a>(machine: &'a VirtualMachine, status: &'a VirtualMachineStatus) -> Stay<'a> {
     let spec = &machine.spec;
+    let managed = spec.management_policy == ManagementPolicy::Manage;
     Stay {
         guest: GuestRef::machine(machine.name_any()),
-        pinned: spec.node.as_deref(),
+        pinned: spec.node.as_deref().filter(|_| managed),
         is: status.node.as_deref(),
         cluster: recorded_cluster(status),
-        makes_room: spec.management_policy == ManagementPolicy::Manage
+        makes_room: managed
             && !spec.ha.as_ref().is_some_and(|ha| ha.enabled)
             && status.power_state.as_deref() == Some("On"),
     }
@@ -194,8 +195,9 @@ fn note_revert(
     machine: &VirtualMachine,
     mut status: VirtualMachineStatus,
 ) -> VirtualMachineStatus {
+    let managed = machine.spec.management_policy == ManagementPolicy::Manage;
     status.revert = super::snapshot::wish(
-        machine.spec.snapshot.as_ref(),
+        machine.spec.snapshot.as_ref().filter(|_| managed),
         status.revert.as_ref(),
         machine.metadata.generation,
     );

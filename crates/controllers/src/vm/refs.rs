@@ -124,8 +124,30 @@ pub(crate) fn forgotten(missing: Missing) -> Source {
     }
 }
 
-/// The Provider an object names, or the only one of its namespace.
+/// The Provider an object names, or the only one of its namespace. A guest that was begun on the cluster of one is never
+/// looked for, or made anew, on that of another.
 pub(crate) fn provider(
+    context: &Context,
+    place: &str,
+    named: Option<&NamespacedRef>,
+    recorded: Option<&ClusterName>,
+) -> Result<Arc<Provider>, Missing> {
+    let found = any_provider(context, place, named, recorded)?;
+    match recorded {
+        Some(recorded) if *recorded != cluster(&found)? => Err(Missing::new(
+            "ProviderChanged",
+            format!(
+                "the guest is on the cluster of Provider {:?} and not on that of {:?}: name that one in spec.providerRef, \
+                 create it again if it is gone, or make a new object for the other cluster",
+                recorded.as_str(),
+                cluster(&found)?.as_str()
+            ),
+        )),
+        _ => Ok(found),
+    }
+}
+
+fn any_provider(
     context: &Context,
     place: &str,
     named: Option<&NamespacedRef>,

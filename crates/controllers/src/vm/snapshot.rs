@@ -11,8 +11,9 @@ use api::vm::{
     VMSnapshotStatus,
 };
 use fleet::{
-    ActionRecord, Outcome,
+    ActionRecord, Failure, Outcome,
     intent::{SnapshotIntent, SnapshotWish},
+    record::Subject,
 };
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -40,12 +41,12 @@ pub(crate) fn wire(watches: &mut Watches, context: &Arc<Context>) {
         let context = context.clone();
         move |place: &str, guest: &GuestRef, wish: Option<&RevertWish>| {
             for snapshot in context.stores.snapshots.state() {
+                if namespace(&*snapshot) != place || snapshot.spec.vm_ref != *guest {
+                    continue;
+                }
                 let open = !is_settled(&snapshot);
                 let wished = wish.is_some_and(|wish| wish.to == snapshot.name_any());
-                if namespace(&*snapshot) == place
-                    && snapshot.spec.vm_ref == *guest
-                    && (open || wished)
-                {
+                if open || wished || has_lost_its_guest(&context, &snapshot) {
                     context.queues.snapshots.push_object(&snapshot);
                 }
             }
@@ -92,6 +93,14 @@ fn is_settled(snapshot: &VMSnapshot) -> bool {
         .is_some_and(|status| status.phase == Some(Phase::Succeeded))
 }
 
+/// Whether the guest that its object names is not there any more, or another than the snapshot was taken of.
+fn has_lost_its_guest(context: &Context, snapshot: &VMSnapshot) -> bool {
+    let kept = snapshot.status.as_ref().and_then(|it| it.record.as_ref());
+    let taken_of = action::record(kept).subject;
+    let target = action::target(context, &namespace(snapshot), &snapshot.spec.vm_ref);
+    taken_of.is_some_and(|of| target.map_or(true, |target| !of.is(&Subject::from(target))))
+}
+
 pub(crate) async fn reconcile(
     snapshot: Arc<VMSnapshot>,
     context: Arc<Context>,
@@ -115,6 +124,9 @@ pub(crate) async fn reconcile(
         Err(_) if leaving => {
             context.release(&*snapshot).await?;
             return Ok(Action::await_change());
+        }
+        Err(missing) if action::record(status.record.as_ref()).done => {
+            return lost(&context, &snapshot, &status, &missing).await;
         }
         Err(missing) => return wait(&context, &snapshot, &status, &missing).await,
     };
@@ -177,29 +189,56 @@ pub(crate) async fn reconcile(
     }
 }
 
+/// Nothing can be taken yet.
 async fn wait(
     context: &Context,
     snapshot: &VMSnapshot,
     before: &VMSnapshotStatus,
     missing: &Missing,
 ) -> Result<Action, Error> {
-    context
-        .warn(snapshot, missing.reason, &missing.message)
-        .await;
+    let why = (missing.reason, missing.message.as_str());
+    say_not(context, snapshot, before, why, Phase::Pending).await?;
+    Ok(Action::requeue(Duration::from_mins(5)))
+}
+
+/// What was taken went with its guest.
+async fn lost(
+    context: &Context,
+    snapshot: &VMSnapshot,
+    before: &VMSnapshotStatus,
+    missing: &Missing,
+) -> Result<Action, Error> {
+    let text = format!(
+        "{}: the guest of which this was taken is no longer kept here, and took its snapshots along unless it was retained",
+        missing.message
+    );
+    let why = (Failure::Lost.as_str(), text.as_str());
+    say_not(context, snapshot, before, why, Phase::Failed).await?;
+    Ok(Action::await_change())
+}
+
+/// Says why there is no snapshot.
+async fn say_not(
+    context: &Context,
+    snapshot: &VMSnapshot,
+    before: &VMSnapshotStatus,
+    (reason, message): (&str, &str),
+    phase: Phase,
+) -> Result<(), Error> {
+    context.warn(snapshot, reason, message).await;
     let mut now = Conditions::new(
         &before.conditions,
         context.clock.time(),
         snapshot.metadata.generation,
     );
-    now.set("Ready", false, missing.reason, &missing.message);
+    now.set("Ready", false, reason, message);
     let status = VMSnapshotStatus {
         conditions: now.done(),
         observed_generation: snapshot.metadata.generation,
-        phase: Some(Phase::Pending),
+        phase: Some(phase),
         ..before.clone()
     };
-    write(context, snapshot, &status).await?;
-    Ok(Action::requeue(Duration::from_mins(5)))
+    write(context, snapshot, &status).await
 }
 
 async fn write(
@@ -235,6 +274,7 @@ fn intent(
         cluster: target.cluster.clone(),
         guest: target.vmid,
         guest_owner: target.owner.clone(),
+        likeness: target.likeness.clone(),
         name: status
             .snapshot_name
             .clone()

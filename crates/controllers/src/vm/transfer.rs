@@ -209,6 +209,7 @@ fn migration_intent(migration: &VMMigration, target: &Target) -> Result<Migratio
         cluster: target.cluster.clone(),
         guest: target.vmid,
         guest_owner: target.owner.clone(),
+        likeness: target.likeness.clone(),
         target: spec.target_node.as_ref().map(node).transpose()?,
         placement: Placement::default(),
         bridges: Vec::new(),
@@ -317,22 +318,13 @@ pub(crate) async fn backup(backup: Arc<VMBackup>, context: Arc<Context>) -> Resu
     }
 }
 
-impl From<Target> for Subject {
-    fn from(target: Target) -> Self {
-        Self {
-            cluster: target.cluster,
-            guest: target.vmid,
-            owner: target.owner,
-        }
-    }
-}
-
 fn backup_intent(backup: &VMBackup, subject: Subject) -> Result<BackupIntent, Missing> {
     Ok(BackupIntent {
         owner: owner(backup).ok_or_else(|| Missing::new("InvalidSpec", "the object has no UID"))?,
         cluster: subject.cluster,
         guest: subject.guest,
         guest_owner: subject.owner,
+        likeness: subject.likeness,
         storage: storage("spec.storage", &backup.spec.storage)?,
         mode: match backup.spec.mode {
             Mode::Snapshot => BackupMode::Snapshot,

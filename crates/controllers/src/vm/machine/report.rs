@@ -85,25 +85,7 @@ pub(super) fn status(
             "the guest does not exist yet",
         ),
     }
-    if facts.pending.is_empty() {
-        if was_settled {
-            now.set("RestartRequired", false, "NothingPending", "");
-        }
-    } else {
-        let keys = facts.pending.join(", ");
-        let message = format!("{keys} will change when the guest is restarted");
-        now.set("RestartRequired", true, "PendingChanges", message);
-    }
-    if !facts.drift.is_empty() {
-        let keys: Vec<&str> = facts.drift.iter().map(|drift| drift.key.as_str()).collect();
-        now.set(
-            "Drifted",
-            true,
-            "ChangedElsewhere",
-            format!("{} differ from what is declared", keys.join(", ")),
-        );
-    }
-    larger(&mut now, &facts.larger);
+    differences(&mut now, &facts, was_settled);
     if facts.stale_first_boot {
         now.set(
             "FirstBootDataCurrent",
@@ -176,6 +158,29 @@ pub(super) fn status(
         reverted_to: before.reverted_to.clone(),
         record: FleetRecord::of(&record),
     }
+}
+
+/// Says what a guest has that is not declared, and what waits for its restart.
+pub(crate) fn differences(now: &mut Conditions, facts: &GuestFacts, was_settled: bool) {
+    if facts.pending.is_empty() {
+        if was_settled {
+            now.set("RestartRequired", false, "NothingPending", "");
+        }
+    } else {
+        let keys = facts.pending.join(", ");
+        let message = format!("{keys} will change when the guest is restarted");
+        now.set("RestartRequired", true, "PendingChanges", message);
+    }
+    if !facts.drift.is_empty() {
+        let keys: Vec<&str> = facts.drift.iter().map(|drift| drift.key.as_str()).collect();
+        now.set(
+            "Drifted",
+            true,
+            "ChangedElsewhere",
+            format!("{} differ from what is declared", keys.join(", ")),
+        );
+    }
+    larger(now, &facts.larger);
 }
 
 /// A disk that cannot be as small as it is declared does no harm, and is told for as long as it is so.

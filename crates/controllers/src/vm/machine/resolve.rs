@@ -5,7 +5,7 @@ use api::vm::{
     VirtualMachineStatus,
 };
 use fleet::{
-    ClusterName, GuestIntent,
+    ClusterName, GuestIntent, GuestRecord,
     intent::{CloneMode, Payload, Source, TemplateRef},
     record::Stage,
 };
@@ -59,6 +59,10 @@ pub(super) async fn intent(
     let source = match source(context, &place, spec, &home) {
         // Where an identity was chosen the guest may exist, and need its origin no longer.
         Err(missing) if record.identity.is_some() && !missing.invalid => refs::forgotten(missing),
+        Ok(Source::Empty) if was_copied(&record, spec) => refs::forgotten(Missing::new(
+            "OriginRemoved",
+            "the spec no longer says what the machine was made from",
+        )),
         other => other?,
     };
     let defaults = provider.spec.defaults.clone().unwrap_or_default();
@@ -86,6 +90,17 @@ pub(super) async fn intent(
         adopted: super::is_adopted(spec, &record),
         cluster,
     })?)
+}
+
+/// Whether the machine was made as a copy, though its spec may no longer say so: then its disks came with the source, and
+/// what it was made with is not put in their place.
+fn was_copied(record: &GuestRecord, spec: &VirtualMachineSpec) -> bool {
+    let identity = record.identity.as_ref().filter(|it| !it.adopted);
+    identity.is_some_and(|it| {
+        // The root disk of a source is remembered under this name where none is declared.
+        let declared = spec.disks.iter().any(|disk| disk.name == "root");
+        !it.brought.is_empty() || (it.disks.contains_key("root") && !declared)
+    })
 }
 
 /// Who only looks at a guest leaves no mark on it, so its object is asked. The engine would know, too, but not right after a

@@ -1,10 +1,10 @@
 //! What is known about a cluster, as status.
 
-use api::vm::{Bytes, NodeInfo, Provider, ProviderStatus};
+use api::vm::{Bytes, DeletionPolicy, NodeInfo, Provider, ProviderStatus};
 use fleet::{ClusterFacts, ClusterName};
 use kube::ResourceExt as _;
 
-use super::super::{container, image, machine, refs::Missing};
+use super::super::{action, container, image, machine, refs::Missing};
 use crate::{
     conditions::{Conditions, Truth},
     context::{Context, namespace},
@@ -141,7 +141,7 @@ pub(super) fn known(
     }
 }
 
-/// The objects that have something on this cluster: machines, containers, images.
+/// The objects that have something on this cluster: machines, containers, images, and backups that go with their objects.
 pub(super) fn users(context: &Context, name: &ClusterName) -> Vec<String> {
     let stores = &context.stores;
     let called = |kind: &str, place: String, name: String| format!("{kind} {place}/{name}");
@@ -160,6 +160,13 @@ pub(super) fn users(context: &Context, name: &ClusterName) -> Vec<String> {
         let status = image.status.as_ref();
         status.is_some_and(|status| image::clusters(status).contains(name))
     });
+    let backups = stores.backups.state_filter(|backup| {
+        let kept = backup.status.as_ref().and_then(|it| it.record.as_ref());
+        backup.spec.deletion_policy == DeletionPolicy::Delete
+            && action::record(kept)
+                .subject
+                .is_some_and(|of| of.cluster == *name)
+    });
     let mut users: Vec<String> = machines
         .iter()
         .map(|vm| called("VirtualMachine", namespace(&**vm), vm.name_any()))
@@ -173,6 +180,11 @@ pub(super) fn users(context: &Context, name: &ClusterName) -> Vec<String> {
                 .iter()
                 .map(|i| called("VMImage", namespace(&**i), i.name_any())),
         )
+        .chain(
+            backups
+                .iter()
+                .map(|b| called("VMBackup", namespace(&**b), b.name_any())),
+        )
         .collect();
     users.sort();
     users
@@ -181,8 +193,6 @@ pub(super) fn users(context: &Context, name: &ClusterName) -> Vec<String> {
 /// How many guests of ours are on this cluster.
 fn guests(context: &Context, name: &ClusterName) -> usize {
     let users = users(context, name);
-    users
-        .iter()
-        .filter(|user| !user.starts_with("VMImage "))
-        .count()
+    let guest = |user: &&String| !user.starts_with("VMImage ") && !user.starts_with("VMBackup ");
+    users.iter().filter(guest).count()
 }

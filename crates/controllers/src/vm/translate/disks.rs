@@ -72,11 +72,16 @@ pub(super) fn disks(
     // A class or a restore that names a storage means it for the copied disk too, listed or not.
     let named = restored.or(base.class.as_ref());
     let spoken = named.is_some() || base.provisioning.is_some();
-    if disks.is_empty() && copied && spec.adopt.is_none() && spoken {
+    // A volume that is imported becomes a disk only where there is one to become.
+    let imported = matches!(source, Source::Volume { .. });
+    if disks.is_empty() && spec.adopt.is_none() && (copied && spoken || imported) {
         disks.push(Disk {
             name: "root".to_owned(),
             role: DiskRole::Root,
-            storage: named.map(|name| storage("storage", name)).transpose()?,
+            storage: named
+                .or(defaults.storage.as_ref().filter(|_| imported))
+                .map(|name| storage("storage", name))
+                .transpose()?,
             thin: base.provisioning.map(|p| p == Provisioning::Thin),
             ..Disk::default()
         });
@@ -88,12 +93,12 @@ pub(super) fn disks(
 pub(crate) fn drive(written: &Written) -> Disk {
     let word = |text: &str| text.to_owned();
     Disk {
-        bus: match written.bus.unwrap_or_default() {
+        bus: written.bus.map(|bus| match bus {
             DiskBus::Scsi => Bus::Scsi,
             DiskBus::Virtio => Bus::Virtio,
             DiskBus::Sata => Bus::Sata,
             DiskBus::Ide => Bus::Ide,
-        },
+        }),
         format: written.format.map(|format| {
             word(match format {
                 DiskFormat::Raw => "raw",
