@@ -164,7 +164,8 @@ impl Bed {
         values
     }
 
-    /// The snapshots of the guest that a snapshot was taken of; nothing when that is another one now.
+    /// The snapshots that the guest has which a snapshot names: none once its object is gone, and nothing to compare with where it
+    /// has no guest.
     fn kept_of(
         snapshot: &VMSnapshot,
         machines: &[VirtualMachine],
@@ -172,21 +173,20 @@ impl Bed {
         made: &[&Guest],
     ) -> Option<Vec<String>> {
         let named = &snapshot.spec.vm_ref;
-        let (vmid, since) = match named.kind {
+        let vmid = match named.kind {
             GuestKind::VirtualMachine => {
-                let machine = machines.iter().find(|it| it.name_any() == named.name)?;
-                let since = machine.metadata.creation_timestamp.clone();
-                (machine.status.as_ref()?.vmid?, since)
+                let machine = machines.iter().find(|it| it.name_any() == named.name);
+                machine.map(|it| it.status.as_ref()?.vmid)
             }
             GuestKind::Container => {
-                let container = containers.iter().find(|it| it.name_any() == named.name)?;
-                let since = container.metadata.creation_timestamp.clone();
-                (container.status.as_ref()?.vmid?, since)
+                let container = containers.iter().find(|it| it.name_any() == named.name);
+                container.map(|it| it.status.as_ref()?.vmid)
             }
         };
-        if snapshot.metadata.creation_timestamp < since {
-            return None;
-        }
+        let Some(vmid) = vmid else {
+            return Some(Vec::new());
+        };
+        let vmid = vmid?;
         let guest = made.iter();
         let guest = guest
             .into_iter()

@@ -162,8 +162,7 @@ pub(super) fn container(container: &Container, made: &[&Guest]) -> Vec<String> {
     wrong
 }
 
-/// What a snapshot says of itself is so. `listed` are the snapshots of the guest it is of; there are none of a guest
-/// that was made after it.
+/// What a snapshot says of itself is so. `listed` are the snapshots of the guest it names.
 pub(super) fn snapshot(snapshot: &VMSnapshot, listed: Option<&[String]>) -> Option<String> {
     let status = snapshot.status.clone().unwrap_or_default();
     let (name, taken) = (

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use api::vm::{
     Container, GuestRef, Phase, VMBackup, VMClone, VMMigration, VMRestore, VMSet, VMSnapshot,
-    VMSnapshotSchedule, VirtualMachine,
+    VMSnapshotSchedule, VirtualMachine, condition,
 };
 use kube::api::{DeleteParams, Patch, PatchParams};
 use pve_sim::Latency;
@@ -61,6 +61,26 @@ async fn a_snapshot_lists_those_that_build_on_it() {
     bed.delete::<VMSnapshot>("second").await;
     let has_none = |first: &VMSnapshot| children(first).is_empty();
     bed.until("first", "left", has_none).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_snapshot_says_that_it_went_with_its_machine_also_when_there_is_a_new_one_of_that_name() {
+    let bed = with_machine().await;
+    bed.apply(manifest!("snapshot-memory")).await;
+    bed.until_ready::<VMSnapshot>("before-upgrade").await;
+    bed.delete::<VirtualMachine>("web-server").await;
+    let is_lost = |snapshot: &VMSnapshot| {
+        let status = snapshot.status.clone().unwrap_or_default();
+        let ready = condition(&status.conditions, "Ready").cloned();
+        status.phase == Some(Phase::Failed) && ready.is_some_and(|it| it.reason == "GuestLost")
+    };
+    bed.until("before-upgrade", "lost", is_lost).await;
+
+    bed.apply(manifest!("machine")).await;
+    bed.until_ready::<VirtualMachine>("web-server").await;
+    bed.sleep(Duration::from_mins(1)).await;
+    bed.until("before-upgrade", "still lost", is_lost).await;
+    bed.delete::<VMSnapshot>("before-upgrade").await;
 }
 
 #[tokio::test(start_paused = true)]

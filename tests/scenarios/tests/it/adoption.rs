@@ -89,6 +89,17 @@ async fn what_was_taken_over_stays_so_and_what_is_looked_at_must_exist() {
     let refused = bed.try_apply(&adopter(&observe)).await.unwrap_err();
     assert!(refused.to_string().contains("adopt.vmid"), "{refused}");
 
+    for field in ["node", "snapshot"] {
+        let mut moved = json!({ "managementPolicy": "Observe", "adopt": { "vmid": VMID } });
+        moved[field] = if field == "node" {
+            json!("pve1")
+        } else {
+            json!({})
+        };
+        let refused = bed.try_apply(&adopter(&moved)).await.unwrap_err();
+        assert!(refused.to_string().contains("changes nothing"), "{refused}");
+    }
+
     let adopt = adopter(&json!({ "adopt": { "vmid": VMID } }));
     bed.try_apply(&adopt).await.unwrap();
     bed.until_ready::<VirtualMachine>("old").await;

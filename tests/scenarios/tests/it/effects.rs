@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use api::vm::{VMBackup, VMMigration, VMRestore, VMSet, VirtualMachine};
+use api::vm::{Container, Provider, VMBackup, VMMigration, VMRestore, VMSet, VirtualMachine};
+use kube::api::{Patch, PatchParams};
 use scenarios::Bed;
 use serde_json::json;
 
@@ -331,4 +332,139 @@ clusters:
         refused.contains("thick volumes only") && refused.contains("san"),
         "{refused}"
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_machine_gets_no_other_origin_nor_another_root_disk() {
+    let bed = prepared().await;
+    bed.apply(manifest!("machine")).await;
+    bed.until_ready::<VirtualMachine>("web-server").await;
+    let blank = json!({
+        "apiVersion": "infra.virtrigaud.io/v1beta1", "kind": "VirtualMachine",
+        "metadata": { "name": "blank" },
+        "spec": { "cpus": 1, "memory": "1Gi", "powerState": false },
+    });
+    bed.try_apply(&blank).await.unwrap();
+    let renamed = json!({ "disks": [{ "name": "system", "size": "40Gi" }] });
+    for (name, change, word) in [
+        (
+            "web-server",
+            json!({ "imageRef": { "name": "other" } }),
+            "imageRef",
+        ),
+        ("web-server", renamed, "boots from"),
+        ("blank", json!({ "adopt": { "vmid": 100 } }), "adopt"),
+        (
+            "blank",
+            json!({ "restoreFrom": { "volume": "nfs:backup/a" } }),
+            "restoreFrom",
+        ),
+        (
+            "blank",
+            json!({ "cloneFrom": { "vmRef": { "name": "web-server" } } }),
+            "cloneFrom",
+        ),
+    ] {
+        let patch = Patch::Merge(json!({ "spec": change }));
+        let api = bed.api::<VirtualMachine>();
+        let refused = api.patch(name, &PatchParams::default(), &patch).await;
+        let refused = refused.unwrap_err().to_string();
+        assert!(refused.contains(word), "{change}: {refused}");
+    }
+}
+
+/// Who applies a part of a manifest takes the rest out.
+#[tokio::test(start_paused = true)]
+async fn a_machine_whose_image_is_taken_out_of_its_spec_stays_the_copy_it_is() {
+    let bed = prepared().await;
+    bed.apply(manifest!("machine")).await;
+    bed.until_ready::<VirtualMachine>("web-server").await;
+    let before = bed.guest("web-server").await;
+    let part = json!({ "imageRef": null, "disks": null, "tags": ["part"] });
+    bed.change::<VirtualMachine>("web-server", part).await;
+    bed.until_ready::<VirtualMachine>("web-server").await;
+    let after = bed.guest("web-server").await;
+    assert!(after.key("tags").contains("part"));
+    for key in ["scsi0", "scsihw", "ostype", "boot"] {
+        assert_eq!(after.key(key), before.key(key), "{key}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_guest_is_not_looked_for_on_the_cluster_of_another_provider() {
+    let bed = Bed::builder().clusters(2).start().await;
+    prepare(&bed).await;
+    let mut machine = scenarios::documents(manifest!("machine")).remove(0);
+    let spec = machine["spec"].as_object_mut().unwrap();
+    spec.remove("providerRef");
+    machine["spec"]["lossPolicy"] = json!("Recreate");
+    bed.try_apply(&machine).await.unwrap();
+    bed.until_ready::<VirtualMachine>("web-server").await;
+    let other = manifest!("provider-token")
+        .replace("proxmox-prod", "other")
+        .replace("pve.example", "pve-1.example");
+    bed.apply(&other).await;
+    bed.until_ready::<Provider>("other").await;
+    bed.change::<VirtualMachine>("web-server", json!({ "providerRef": { "name": "other" } }))
+        .await;
+    bed.until_reason::<VirtualMachine>("web-server", "Ready", "ProviderChanged")
+        .await;
+    bed.sleep(Duration::from_mins(20)).await;
+    let named = |guests: Vec<scenarios::Guest>| {
+        let all = guests.into_iter().filter(|it| it.name == "web-server");
+        all.count()
+    };
+    assert_eq!(named(bed.guests_of(0).await), 1);
+    assert_eq!(named(bed.guests_of(1).await), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_container_says_what_waits_for_its_restart() {
+    let bed = prepared().await;
+    bed.apply(include_str!("manifests/container.yaml")).await;
+    bed.until_ready::<Container>("cache").await;
+    bed.change::<Container>("cache", json!({ "features": ["nesting=1"] }))
+        .await;
+    let waits: Container = bed
+        .until_reason("cache", "RestartRequired", "PendingChanges")
+        .await;
+    let conditions = waits.status.unwrap().conditions;
+    let message = &api::vm::condition(&conditions, "RestartRequired")
+        .unwrap()
+        .message;
+    assert!(message.contains("features"), "{message}");
+    for on in [false, true] {
+        bed.change::<Container>("cache", json!({ "powerState": on }))
+            .await;
+        bed.until_ready::<Container>("cache").await;
+    }
+    bed.until_reason::<Container>("cache", "RestartRequired", "NothingPending")
+        .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_provider_stays_while_a_backup_is_to_go_with_its_object() {
+    let bed = prepared().await;
+    bed.apply(manifest!("machine")).await;
+    bed.until_ready::<VirtualMachine>("web-server").await;
+    bed.apply(
+        "
+apiVersion: infra.virtrigaud.io/v1beta1
+kind: VMBackup
+metadata: { name: nightly }
+spec: { vmRef: { name: web-server }, storage: nfs, deletionPolicy: Delete }
+",
+    )
+    .await;
+    bed.until_ready::<VMBackup>("nightly").await;
+    bed.delete::<VirtualMachine>("web-server").await;
+    let api = bed.api::<Provider>();
+    api.delete("proxmox-prod", &kube::api::DeleteParams::default())
+        .await
+        .unwrap();
+    bed.sleep(Duration::from_mins(5)).await;
+    assert!(api.get_opt("proxmox-prod").await.unwrap().is_some());
+    bed.delete::<VMBackup>("nightly").await;
+    assert_eq!(bed.backups("nfs").await, Vec::<String>::new());
+    bed.until_gone::<Provider>("proxmox-prod").await;
 }
