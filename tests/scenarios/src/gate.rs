@@ -16,7 +16,10 @@ use std::{
 use bytes::Bytes;
 use tokio::{sync::Notify, time::Instant};
 
-use crate::weather::{Answer, Mishap, Sky, Weather, refusal};
+use crate::{
+    Tally,
+    weather::{Answer, Mishap, Sky, Weather, refusal},
+};
 
 /// A boxed error, as tower likes it.
 pub(crate) type BoxError = Box<dyn std::error::Error + Send + Sync>;
@@ -116,6 +119,11 @@ impl Line {
     /// Breaks the controllers' watches off.
     pub fn cut_watches(&self) {
         self.sky.cut();
+    }
+
+    /// How often something went wrong between the controllers and the Kubernetes API.
+    pub(crate) fn mishaps(&self) -> Tally {
+        self.sky.met()
     }
 
     /// The calls since the last crash point was set.

@@ -188,6 +188,8 @@ impl Life {
                 self.story.tally.add(format!("fault: {action}"), hits);
             }
         }
+        self.story.tally.join(&self.bed.line().mishaps());
+        self.story.tally.join(self.mischief.done());
         let crashes = u64::from(self.story.crashes);
         self.story.tally.add("fault: crash", crashes);
         self.story.lines.clone_from(&self.lines.lock());

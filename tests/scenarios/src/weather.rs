@@ -4,7 +4,7 @@
 use std::{
     pin::Pin,
     sync::{
-        Mutex, PoisonError,
+        Arc, Mutex, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
     task::{Context, Poll},
@@ -13,7 +13,7 @@ use std::{
 use bytes::Bytes;
 use tokio_util::sync::CancellationToken;
 
-use crate::{dice::Dice, gate::BoxError};
+use crate::{Tally, dice::Dice, gate::BoxError};
 
 /// How likely each mishap is for one changing call, in thousandths.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -40,6 +40,18 @@ pub(crate) struct Sky {
     down: AtomicBool,
     /// Cancelled with the next cut, for all who watch by then in the order in which they came.
     cut: Mutex<CancellationToken>,
+    /// What calls and watches have met with.
+    met: Arc<Met>,
+}
+
+#[derive(Debug, Default)]
+struct Met(Mutex<Tally>);
+
+impl Met {
+    fn add(&self, what: &str) {
+        let mut tally = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        tally.add(format!("fault: {what}"), 1);
+    }
 }
 
 impl Default for Sky {
@@ -48,6 +60,7 @@ impl Default for Sky {
             state: Mutex::new((Weather::default(), Dice::new(0))),
             down: AtomicBool::new(false),
             cut: Mutex::default(),
+            met: Arc::default(),
         }
     }
 }
@@ -65,8 +78,19 @@ impl Sky {
         }
     }
 
+    /// Whether a call finds the server away.
     pub(crate) fn is_down(&self) -> bool {
-        self.down.load(Ordering::SeqCst)
+        let down = self.down.load(Ordering::SeqCst);
+        if down {
+            self.met.add("api-away");
+        }
+        down
+    }
+
+    /// How often something went wrong with a call or a watch.
+    pub(crate) fn met(&self) -> Tally {
+        let tally = self.met.0.lock().unwrap_or_else(PoisonError::into_inner);
+        tally.clone()
     }
 
     /// Breaks all watches off.
@@ -83,10 +107,13 @@ impl Sky {
         }
         let number = dice.below(1000);
         if number < weather.conflict {
+            self.met.add("api-conflict");
             Mishap::Refused(409)
         } else if number < weather.conflict + weather.error {
+            self.met.add("api-error");
             Mishap::Refused(500)
         } else if number < weather.conflict + weather.error + weather.lost {
+            self.met.add("api-lost-answer");
             Mishap::Lost
         } else {
             Mishap::None
@@ -96,7 +123,11 @@ impl Sky {
     /// An answer that breaks off with the next cut.
     pub(crate) fn breakable<R>(&self, body: R) -> Answer<R> {
         let cut = self.cut.lock().unwrap_or_else(PoisonError::into_inner);
-        let broken = cut.clone().cancelled_owned();
+        let (broken, met) = (cut.clone().cancelled_owned(), self.met.clone());
+        let broken = async move {
+            broken.await;
+            met.add("broken-watch");
+        };
         Answer::Breakable(Box::pin(body), Box::pin(broken))
     }
 }

@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, time::Duration};
 
 use pve_sim::{Action, Fault};
 
-use crate::{Bed, Dice, Guest, weather::Weather};
+use crate::{Bed, Dice, Guest, Tally, weather::Weather};
 
 /// What is wrong just now beyond single faults.
 #[derive(Default)]
@@ -15,6 +15,8 @@ pub(crate) struct Mischief {
     away: u64,
     /// The nodes that lost their power at some time, by cluster.
     killed: BTreeSet<(usize, String)>,
+    /// What nobody else counts.
+    done: Tally,
 }
 
 impl Mischief {
@@ -51,6 +53,7 @@ impl Mischief {
             1 => {
                 bed.line().cut_watches();
                 bed.server().compact();
+                self.done.add("fault: forgotten-history", 1);
                 "watches break off and history is forgotten".to_owned()
             }
             2 if self.away == 0 => {
@@ -75,6 +78,7 @@ impl Mischief {
                 }
                 bed.cluster(cluster).kill_node(&node);
                 self.killed.insert((cluster, node.clone()));
+                self.done.add("fault: node-death", 1);
                 let said = format!("{node} of cluster {cluster} loses its power");
                 self.dead = Some((cluster, node, dice.below(4)));
                 said
@@ -87,6 +91,11 @@ impl Mischief {
                 said
             }
         }
+    }
+
+    /// How often it did what shows in no call.
+    pub(crate) fn done(&self) -> &Tally {
+        &self.done
     }
 
     /// Lets other people's guests share the fate of their node: what had no power is off, or runs again if it starts with
