@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use api::vm::{Container, Phase, Provider, VMBackup, VMMigration, VMSnapshot, VirtualMachine};
+use api::vm::{
+    Container, Phase, Provider, VMBackup, VMImage, VMMigration, VMSnapshot, VirtualMachine,
+};
 use kube::api::{DeleteParams, Patch, PatchParams};
 use pve::{NodeName, Vmid};
 use pve_sim::Latency;
@@ -11,12 +13,29 @@ use serde_json::json;
 
 use crate::{manifest, prepare, prepared};
 
-#[tokio::test(start_paused = true)]
-async fn an_object_deleted_a_second_after_its_creation_leaves_no_guest() {
+/// How a machine of the documented image is made.
+const CLONE: &str = "POST /nodes/{node}/qemu/{vmid}/clone";
+
+/// A bed on which the making of a machine begins at once.
+async fn connected() -> Bed {
     let bed = prepared().await;
-    let foreign = bed.foreign().await;
+    bed.until_ready::<Provider>("proxmox-prod").await;
+    bed.until_ready::<VMImage>("ubuntu-22").await;
+    bed
+}
+
+/// Applies the documented machine; a second later its guest is being made.
+async fn begun(bed: &Bed) {
     bed.apply(manifest!("machine")).await;
     bed.sleep(Duration::from_secs(1)).await;
+    assert_eq!(bed.count(CLONE), 1, "its guest is being made");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_object_deleted_a_second_after_its_creation_leaves_no_guest() {
+    let bed = connected().await;
+    let foreign = bed.foreign().await;
+    begun(&bed).await;
     bed.delete::<VirtualMachine>("web-server").await;
     bed.sleep(Duration::from_mins(1)).await;
     assert_eq!(bed.check(&foreign).await, Vec::<String>::new());
@@ -24,10 +43,9 @@ async fn an_object_deleted_a_second_after_its_creation_leaves_no_guest() {
 
 #[tokio::test(start_paused = true)]
 async fn an_object_labelled_a_second_after_its_creation_has_one_guest() {
-    let bed = prepared().await;
+    let bed = connected().await;
     let foreign = bed.foreign().await;
-    bed.apply(manifest!("machine")).await;
-    bed.sleep(Duration::from_secs(1)).await;
+    begun(&bed).await;
     let patch = json!({ "metadata": { "labels": { "team": "web" } } });
     let api = bed.api::<VirtualMachine>();
     api.patch("web-server", &PatchParams::default(), &Patch::Merge(&patch))
@@ -226,19 +244,41 @@ async fn a_machine_that_is_off_and_shall_be_off_is_left_alone() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_crash_after_the_vmid_was_recorded_and_before_anything_is_made_makes_one_guest() {
+    crash_at_the_clone(false).await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_crash_in_the_middle_of_creating_makes_no_second_guest() {
-    let mut bed = prepared().await;
+    crash_at_the_clone(true).await;
+}
+
+/// Ends the controllers at the call that makes the guest, whose VMID is recorded by then.
+async fn crash_at_the_clone(carried_out: bool) {
+    let is_clone = |call: &String| call.starts_with("POST /api2/") && call.ends_with("/clone");
+    // The same seed takes the same course.
+    let rehearsal = connected().await;
+    rehearsal.line().crash_at(CrashPoint::never());
+    begun(&rehearsal).await;
+    let calls = rehearsal.line().journal();
+    let before = calls.iter().position(is_clone).unwrap();
+
+    let mut bed = connected().await;
     let foreign = bed.foreign().await;
-    bed.until_ready::<Provider>("proxmox-prod").await;
     bed.line().crash_at(CrashPoint {
-        call: 12,
-        carried_out: true,
+        call: before as u64 + 1,
+        carried_out,
     });
     bed.apply(manifest!("machine")).await;
     bed.line().crashed().await;
+    assert!(bed.line().journal().last().is_some_and(is_clone));
     bed.crash_operator().await;
+    let machine: VirtualMachine = bed.get("web-server").await;
+    let recorded = machine.status.unwrap().vmid.unwrap();
+    assert_eq!(bed.count(CLONE), u64::from(carried_out));
     bed.start_operator();
     bed.until_ready::<VirtualMachine>("web-server").await;
+    assert_eq!(bed.guest("web-server").await.vmid, recorded);
     bed.sleep(Duration::from_mins(1)).await;
     assert_eq!(bed.check(&foreign).await, Vec::<String>::new());
 }
@@ -315,7 +355,7 @@ spec: { cpus: 1, memory: 80Mi }
     bed.sleep(Duration::from_mins(30)).await;
     let guests = bed.guests().await.into_iter();
     let made = guests.filter(|guest| guest.name == "web-server").count();
-    assert!(made <= 1, "{made} guests");
+    assert_eq!(made, 1);
     assert_eq!(bed.check(&foreign).await, Vec::<String>::new());
     bed.delete::<VirtualMachine>("web-server").await;
     assert_eq!(bed.check(&foreign).await, Vec::<String>::new());
