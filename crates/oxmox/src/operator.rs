@@ -50,6 +50,9 @@ pub(crate) struct Operator {
         value_name = "NAMESPACE"
     )]
     own_namespace: String,
+    /// Name of that Lease: another one for each installation in the namespace.
+    #[arg(long, default_value = "oxmox", value_name = "NAME")]
+    lease: String,
     /// Name of this replica; unique among them.
     #[arg(long, env = "POD_NAME", value_name = "NAME")]
     identity: Option<String>,
@@ -78,6 +81,10 @@ struct ConsoleArgs {
 }
 
 /// Conversion and admission of Cluster API objects.
+#[expect(
+    clippy::struct_field_names,
+    reason = "the fields are flags, whose names stand beside those of others"
+)]
 #[derive(Args)]
 #[command(next_help_heading = "Webhooks")]
 struct WebhookArgs {
@@ -88,6 +95,9 @@ struct WebhookArgs {
     /// ValidatingWebhookConfiguration. Without it the API server is told the address listened on.
     #[arg(long, value_name = "NAME", requires = "webhook_listen")]
     webhook_service: Option<String>,
+    /// Secret in our own namespace that keeps their certificate: another one for each installation there.
+    #[arg(long, default_value = "oxmox-webhook", value_name = "NAME")]
+    webhook_secret: String,
 }
 
 /// Proxmox VE for ProxmoxClusters that name no credentials.
@@ -249,6 +259,7 @@ impl Operator {
             client: client.clone(),
             clock: Clock::system(),
             namespace: self.own_namespace.clone(),
+            secret: self.webhook.webhook_secret.clone(),
             published,
             certificate: webhook.certificate(),
             ready: ready.webhook.clone(),
@@ -269,7 +280,7 @@ impl Operator {
             .identity
             .unwrap_or_else(|| format!("oxmox-{}", uuid::Uuid::new_v4()));
         let (say, leading) = watch::channel(false);
-        let election = Election::new(self.own_namespace, "oxmox", identity);
+        let election = Election::new(self.own_namespace, self.lease, identity);
         // The Lease is given back only after the work has stopped, so the election has a stop of its own.
         let retire = CancellationToken::new();
         let campaign =

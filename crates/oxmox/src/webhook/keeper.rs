@@ -25,8 +25,6 @@ use tokio_util::sync::CancellationToken;
 use super::Certificate;
 use super::certificates::Bundle;
 
-/// Where the certificate is kept.
-const SECRET: &str = "oxmox-webhook";
 /// How often it is looked at.
 const LOOK: Duration = Duration::from_mins(1);
 /// How soon after a failure.
@@ -119,6 +117,8 @@ pub(crate) struct Keeper {
     pub(crate) clock: Clock,
     /// Namespace of the Secret.
     pub(crate) namespace: String,
+    /// Name of the Secret.
+    pub(crate) secret: String,
     pub(crate) published: Published,
     pub(crate) certificate: Arc<Certificate>,
     /// Set once there is a certificate to serve with and the API server was told.
@@ -160,12 +160,12 @@ impl Keeper {
     /// The bundle all replicas share.
     async fn shared(&self) -> Result<Bundle> {
         let api: Api<Secret> = Api::namespaced(self.client.clone(), &self.namespace);
-        let names = self.published.names();
+        let (names, name) = (self.published.names(), self.secret.as_str());
         for _ in 0..5 {
             let found = api
-                .get_opt(SECRET)
+                .get_opt(name)
                 .await
-                .with_context(|| format!("cannot read Secret {SECRET} in {}", self.namespace))?;
+                .with_context(|| format!("cannot read Secret {name} in {}", self.namespace))?;
             let kept = found
                 .as_ref()
                 .and_then(|secret| Bundle::from_entries(secret.data.as_ref()?));
@@ -174,7 +174,7 @@ impl Keeper {
             };
             let mut secret = Secret {
                 metadata: ObjectMeta {
-                    name: Some(SECRET.to_owned()),
+                    name: Some(name.to_owned()),
                     ..ObjectMeta::default()
                 },
                 data: Some(next.to_entries()),
@@ -185,7 +185,7 @@ impl Keeper {
                 Some(found) => {
                     secret.metadata = found.metadata;
                     secret.type_ = found.type_;
-                    api.replace(SECRET, &PostParams::default(), &secret).await
+                    api.replace(name, &PostParams::default(), &secret).await
                 }
             };
             match written {
@@ -197,12 +197,12 @@ impl Keeper {
                 Err(kube::Error::Api(status)) if status.code == 409 => {}
                 Err(error) => {
                     return Err(error).with_context(|| {
-                        format!("cannot write Secret {SECRET} in {}", self.namespace)
+                        format!("cannot write Secret {name} in {}", self.namespace)
                     });
                 }
             }
         }
-        anyhow::bail!("Secret {SECRET} changes faster than it can be read")
+        anyhow::bail!("Secret {name} changes faster than it can be read")
     }
 
     /// Writes into definitions and configuration whom to ask and whom to believe.
