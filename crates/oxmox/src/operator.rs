@@ -15,7 +15,11 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, bail};
-use axum::{Router, http::StatusCode, routing::get};
+use axum::{
+    Router,
+    http::{StatusCode, header::CONTENT_TYPE},
+    routing::get,
+};
 use clap::{Args, builder::FalseyValueParser};
 use controllers::{Clock, Election, GlobalCredentials, Options};
 use kube::Client;
@@ -29,6 +33,9 @@ use crate::webhook::{
     Webhook,
     keeper::{Keeper, Published},
 };
+
+/// What `/metrics` speaks, so that Prometheus reads it by the right rules.
+const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// Runs the controllers against the Kubernetes cluster of the kubeconfig, or of the pod this runs in.
 #[derive(Args)]
@@ -359,9 +366,32 @@ fn routes(registry: Arc<Registry>, ready: Ready) -> Router {
             get(move || async move {
                 let mut text = String::new();
                 match encode(&mut text, &registry) {
-                    Ok(()) => (StatusCode::OK, text),
-                    Err(_) => (StatusCode::INTERNAL_SERVER_ERROR, String::new()),
+                    Ok(()) => (StatusCode::OK, [(CONTENT_TYPE, OPEN_METRICS)], text),
+                    Err(_) => (
+                        StatusCode::INTERNAL_SERVER_ERROR,
+                        [(CONTENT_TYPE, OPEN_METRICS)],
+                        String::new(),
+                    ),
                 }
             }),
         )
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::{body::Body, http::Request};
+    use http_body_util::BodyExt as _;
+    use tower::ServiceExt as _;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn metrics_are_served_as_what_they_are() {
+        let routes = routes(Arc::new(Registry::default()), Ready::default());
+        let asked = Request::get("/metrics").body(Body::empty()).unwrap();
+        let answer = routes.oneshot(asked).await.unwrap();
+        assert_eq!(answer.headers()[CONTENT_TYPE], OPEN_METRICS);
+        let text = answer.into_body().collect().await.unwrap().to_bytes();
+        assert!(text.ends_with(b"# EOF\n"), "{text:?}");
+    }
 }
