@@ -24,6 +24,10 @@ use sheet::Sheet;
 
 /// Measures requests, times and overhead on a simulated Proxmox VE.
 #[derive(Args)]
+#[command(after_help = "Examples:
+  oxmox bench guests
+  oxmox bench guests --json --seed 7 > figures.json
+  oxmox bench capi --latency none")]
 pub(crate) struct Bench {
     /// Print JSON instead of tables.
     #[arg(long, global = true)]

@@ -21,6 +21,13 @@ pub(crate) use snapshot::SnapshotPlugin;
 
 /// Looks at machines, and starts and stops them.
 #[derive(Args)]
+#[command(after_help = "Examples:
+  oxmox vm list -A
+  oxmox vm describe web-server
+  oxmox vm stop web-server --wait
+  oxmox vm move web-server --to pve2 --wait
+  oxmox vm snapshot before-upgrade --vm web-server --include-memory
+  oxmox vm console web-server")]
 pub(crate) struct Machines {
     #[command(flatten)]
     place: Place,
@@ -76,6 +83,13 @@ enum Command {
     #[command(visible_alias = "rm")]
     Delete(Act),
     /// Takes a snapshot of a machine.
+    ///
+    /// Through a link named kubectl-create-vmsnapshot on the PATH, this program is a plugin of kubectl, from 1.31 on:
+    /// `kubectl create vmsnapshot NAME --vm NAME`.
+    #[command(after_help = "Examples:
+  oxmox vm snapshot before-upgrade --vm web-server --include-memory --wait
+  ln -s \"$(command -v oxmox)\" ~/.local/bin/kubectl-create-vmsnapshot
+  kubectl create vmsnapshot before-upgrade --vm=web-server")]
     Snapshot {
         /// Name of the snapshot.
         name: String,

@@ -39,6 +39,12 @@ const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset
 
 /// Runs the controllers against the Kubernetes cluster of the kubeconfig, or of the pod this runs in.
 #[derive(Args)]
+#[command(after_help = "Examples:
+  oxmox operator
+  oxmox operator --namespace team-a --no-leader-election
+  oxmox operator --listen [::]:8080 --webhook-listen [::]:9443 --webhook-service oxmox
+
+oxmox crds | kubectl apply --server-side -f - installs its kinds; charts/oxmox installs all of it.")]
 pub(crate) struct Operator {
     /// Where health (/healthz, /readyz) and metrics (/metrics) are served.
     #[arg(long, default_value = "127.0.0.1:8080", value_name = "ADDR")]

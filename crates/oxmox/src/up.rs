@@ -8,6 +8,7 @@ mod demo;
 mod progress;
 mod real;
 
+use std::ffi::OsStr;
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -172,15 +173,41 @@ fn next_steps(kubeconfig: &Path, demo: bool) {
         );
         output::say("  kubectl delete vm web-2");
         output::say("Without kubectl, the same program does it:");
-        output::say("  oxmox vm list");
-        output::say("  oxmox vm console web-1");
-        output::say("  oxmox vm stop web-1 --wait");
-        output::say("  oxmox vm snapshot first --vm web-1 --include-memory");
+        let oxmox = own_name();
+        output::say(format_args!("  {oxmox} vm list"));
+        output::say(format_args!("  {oxmox} vm console web-1"));
+        output::say(format_args!("  {oxmox} vm stop web-1 --wait"));
+        output::say(format_args!(
+            "  {oxmox} vm snapshot first --vm web-1 --include-memory"
+        ));
     } else {
         output::say("  kubectl get provider           # is Proxmox VE connected?");
         output::say("  kubectl explain vm.spec        # what a machine can say");
         output::say("  kubectl apply -f examples/machine.yaml");
         output::say("  kubectl get vm -w");
+    }
+}
+
+/// What to type for this program.
+fn own_name() -> String {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let program = std::env::current_exe().ok();
+    typed_as(&path, program.as_deref(), Path::is_file)
+}
+
+/// `oxmox` where the search path has one, otherwise the program by its place.
+fn typed_as(path: &OsStr, program: Option<&Path>, is_there: impl Fn(&Path) -> bool) -> String {
+    let found = std::env::split_paths(path).any(|directory| is_there(&directory.join("oxmox")));
+    match program {
+        Some(program) if !found => {
+            let place = program.display().to_string();
+            if place.contains(char::is_whitespace) {
+                format!("'{place}'")
+            } else {
+                place
+            }
+        }
+        _ => "oxmox".to_owned(),
     }
 }
 
@@ -191,5 +218,26 @@ pub(crate) fn default_directory() -> Result<PathBuf> {
     match data.or_else(home) {
         Some(data) => Ok(data.join("oxmox")),
         None => bail!("cannot tell where to keep data: set --data-dir"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_on_the_path_is_called_by_its_place() {
+        let path = OsStr::new("/usr/bin:/opt/bin");
+        let built = Some(Path::new("/src/target/debug/oxmox"));
+        assert_eq!(
+            typed_as(path, built, |_| false),
+            "/src/target/debug/oxmox",
+            "after `cargo run`"
+        );
+        let installed = |file: &Path| file == Path::new("/opt/bin/oxmox");
+        assert_eq!(typed_as(path, built, installed), "oxmox");
+        assert_eq!(typed_as(path, None, |_| false), "oxmox");
+        let apart = Some(Path::new("/my work/oxmox"));
+        assert_eq!(typed_as(path, apart, |_| false), "'/my work/oxmox'");
     }
 }
