@@ -103,6 +103,13 @@ impl Samples {
         self.0.push(time);
     }
 
+    /// How many there were in a minute of all the time they took together.
+    pub(super) fn per_minute(&self) -> Value {
+        let taken: Duration = self.0.iter().sum();
+        let many = u32::try_from(self.0.len()).map_or(f64::INFINITY, f64::from);
+        number(many * 60.0 / taken.as_secs_f64())
+    }
+
     /// The observation that `percent` of all do not exceed.
     pub(super) fn percentile(&self, percent: usize) -> Duration {
         let mut sorted = self.0.clone();
@@ -125,6 +132,16 @@ mod tests {
         assert_eq!(samples.percentile(50), Duration::from_millis(50));
         assert_eq!(samples.percentile(95), Duration::from_millis(95));
         assert_eq!(Samples::default().percentile(50), Duration::ZERO);
+    }
+
+    #[test]
+    fn the_rate_counts_slow_ones_for_what_they_took() {
+        let mut samples = Samples::default();
+        for seconds in [1, 1, 1, 1, 6] {
+            samples.add(Duration::from_secs(seconds));
+        }
+        assert_eq!(samples.per_minute(), number(30.0));
+        assert_eq!(Samples::default().per_minute(), Value::Null);
     }
 
     #[test]

@@ -215,7 +215,7 @@ impl Operations {
             "Describe (real time)".into(),
             millis(taken.percentile(50)),
             millis(taken.percentile(95)),
-            per_minute(taken.percentile(50)),
+            taken.per_minute(),
             number(super::count(requests)),
             millis(taken.percentile(50)),
             millis(taken.percentile(95)),
@@ -297,15 +297,10 @@ impl Taken {
             what.into(),
             millis(self.whole.percentile(50)),
             millis(self.whole.percentile(95)),
-            per_minute(self.whole.percentile(50)),
+            self.whole.per_minute(),
             number(own / f64::from(self.count.max(1))),
             millis(self.overhead.percentile(50)),
             millis(self.overhead.percentile(95)),
         ]);
     }
-}
-
-/// How many fit in a minute, one after the other.
-fn per_minute(each: Duration) -> Value {
-    number(60.0 / each.as_secs_f64())
 }
