@@ -11,27 +11,71 @@ fn chart() -> String {
     path.canonicalize().unwrap().display().to_string()
 }
 
+/// Where releases are installed.
+const NAMESPACE: &str = "oxmox-system";
+
+/// Installs a release.
+async fn install(k8s: &Kubernetes, release: &str, set: &[&str]) {
+    let helm = Helm::new(&k8s.assets, &k8s.plane.kubeconfig()).unwrap();
+    let chart = chart();
+    let mut args = vec!["install", release, &chart, "--namespace", NAMESPACE];
+    args.push("--create-namespace");
+    args.extend(set.iter().flat_map(|value| ["--set", value]));
+    helm.run(&args).await.unwrap().success();
+}
+
+/// The operator as a release would run it: with its arguments, but on free ports of this computer, as its service account.
+async fn run(k8s: &Kubernetes, release: &str) -> Operator {
+    let path = "jsonpath={.spec.template.spec.containers[0].args}";
+    let args = k8s
+        .run(&["get", "deploy", release, "-n", NAMESPACE, "-o", path])
+        .await;
+    let args: Vec<String> = serde_json::from_str(&args).unwrap();
+    let args: Vec<String> = args
+        .into_iter()
+        .map(|arg| match arg.split_once("=0.0.0.0:") {
+            Some((flag, _)) => format!("{flag}=127.0.0.1:0"),
+            None => arg,
+        })
+        .collect();
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    let kubeconfig = k8s.kubeconfig_of(release, NAMESPACE).await;
+    let env = [
+        ("KUBECONFIG", kubeconfig.as_path()),
+        ("POD_NAME", Path::new("robot")),
+        ("POD_NAMESPACE", Path::new(NAMESPACE)),
+        ("LOG_LEVEL", Path::new("info")),
+        ("LOG_FORMAT", Path::new("json")),
+    ];
+    Operator::start_with(&args, &env).await
+}
+
+/// Waits until a release acts and is ready, and looks whether the API server can believe it.
+async fn serves(k8s: &Kubernetes, operator: &Operator, release: &str) {
+    operator.until_leading().await;
+    operator.until_ready().await;
+    let told = "jsonpath={.webhooks[*].clientConfig.caBundle}";
+    let told = ["get", "validatingwebhookconfiguration", release, "-o", told];
+    assert_ne!(k8s.run(&told).await, "", "whom to believe is told");
+    let kept = format!("secret/{release}-webhook");
+    k8s.run(&["get", &kept, "-n", NAMESPACE]).await;
+    let definition = "crd/proxmoxmachines.infrastructure.cluster.x-k8s.io";
+    let service = "jsonpath={.spec.conversion.webhook.clientConfig.service.name}";
+    assert_ne!(k8s.run(&["get", definition, "-o", service]).await, "");
+}
+
 #[tokio::test]
 async fn the_chart_installs_and_its_service_account_can_do_the_work() {
     let Some(k8s) = Kubernetes::start("chart").await else {
         return;
     };
-    let helm = Helm::new(&k8s.assets, &k8s.plane.kubeconfig()).unwrap();
-    let install = [
-        "install",
-        "oxmox",
-        &chart(),
-        "--namespace",
-        "oxmox-system",
-        "--create-namespace",
-    ];
-    helm.run(&install).await.unwrap().success();
+    install(&k8s, "oxmox", &["console.url=https://console.example.com"]).await;
     let shown = k8s
         .run(&[
             "get",
             "deploy,pdb,networkpolicy,sa,svc",
             "-n",
-            "oxmox-system",
+            NAMESPACE,
             "-o",
             "name",
         ])
@@ -53,24 +97,24 @@ async fn the_chart_installs_and_its_service_account_can_do_the_work() {
     }
     for (user, verb, kind, may) in [
         ("editor", "patch", "virtualmachines", true),
+        ("editor", "get", "vmsets/scale", true),
+        ("editor", "patch", "vmsets/scale", true),
         ("editor", "create", "vmconsoles", false),
         ("guard", "create", "vmconsoles", true),
         ("guard", "patch", "virtualmachines", false),
     ] {
+        let (kind, part) = kind.split_once('/').unwrap_or((kind, ""));
         let kind = format!("{kind}.infra.virtrigaud.io");
-        let ask = ["auth", "can-i", verb, &kind, "--as", user];
+        let part = format!("--subresource={part}");
+        let ask = ["auth", "can-i", verb, &kind, &part, "--as", user];
         let said = k8s.kubectl.run(&ask, "").await.unwrap();
         assert_eq!(said.stdout.trim() == "yes", may, "{user} {verb} {kind}");
     }
 
-    // The operator runs with exactly what the chart grants.
-    let token = k8s
-        .run(&["create", "token", "oxmox", "-n", "oxmox-system"])
-        .await;
-    let kubeconfig = k8s.kubeconfig_of(token.trim()).await;
+    // The operator runs with exactly what the chart gives and grants.
     let sim = Sim::start().await;
-    let operator = Operator::start(&kubeconfig, "robot", "oxmox-system").await;
-    operator.until_leading().await;
+    let operator = run(&k8s, "oxmox").await;
+    serves(&k8s, &operator, "oxmox").await;
     for name in [
         "secret-token",
         "provider-token",
@@ -81,6 +125,12 @@ async fn the_chart_installs_and_its_service_account_can_do_the_work() {
         k8s.apply(&sim.manifest(name)).await;
     }
     k8s.ready("vm/web-server").await;
+    let console = "jsonpath={.status.consoleURL}";
+    let console = k8s.run(&["get", "vm", "web-server", "-o", console]).await;
+    assert!(
+        console.starts_with("https://console.example.com/"),
+        "{console}"
+    );
     let move_it = r#"-p={"spec":{"node":"pve3"}}"#;
     k8s.run(&["patch", "vm", "web-server", "--type=merge", move_it])
         .await;
@@ -117,6 +167,15 @@ spec:
         .await;
     let said = operator.running.said();
     assert!(!said.contains("forbidden"), "{said}");
+
+    // Another release beside it, with rights in one namespace only, waits for nobody.
+    k8s.run(&["create", "namespace", "team-a"]).await;
+    install(&k8s, "second", &["namespace=team-a"]).await;
+    let second = run(&k8s, "second").await;
+    serves(&k8s, &second, "second").await;
+    assert!(operator.leads().await);
+    let said = second.running.said();
+    assert!(!said.contains("forbidden"), "{said}");
 }
 
 #[tokio::test]
@@ -125,41 +184,116 @@ async fn every_variant_of_the_chart_is_valid_to_the_server() {
         return;
     };
     let helm = Helm::new(&k8s.assets, &k8s.plane.kubeconfig()).unwrap();
-    let template = |more: &[&str]| {
-        let mut args = vec!["template", "oxmox"];
-        let chart: &str = Box::leak(chart().into_boxed_str());
-        args.push(chart);
-        args.extend(["--namespace", "default", "--kube-version", "1.36.0"]);
-        args.extend(
-            more.iter()
-                .map(|arg| &*Box::leak((*arg).to_owned().into_boxed_str())),
-        );
-        args
+    for (set, shown) in VARIANTS {
+        let rendered = render(&helm, set).await;
+        for text in *shown {
+            assert!(rendered.contains(text), "{set:?}: no {text} in {rendered}");
+        }
+        let apply = ["apply", "--dry-run=server", "-f", "-"];
+        let outcome = k8s.kubectl.run(&apply, &rendered).await.unwrap();
+        assert_eq!(outcome.code, 0, "{set:?}: {}", outcome.stderr);
+    }
+    // The server knows no such kind.
+    let monitored = render(&helm, &["serviceMonitor.enabled=true"]).await;
+    assert!(monitored.contains("kind: ServiceMonitor"));
+    let alone = render(&helm, &["roles.create=false"]).await;
+    assert!(!alone.contains("name: oxmox-edit"), "{alone}");
+    let checksum = |text: &str| {
+        let line = text.lines().find(|line| line.contains("checksum/proxmox"));
+        line.unwrap().to_owned()
     };
-    for more in [
-        &[][..],
+    let one = render(
+        &helm,
+        &["proxmox.url=https://pve:8006", "proxmox.secret=one"],
+    )
+    .await;
+    let two = render(
+        &helm,
+        &["proxmox.url=https://pve:8006", "proxmox.secret=two"],
+    )
+    .await;
+    assert_ne!(
+        checksum(&one),
+        checksum(&two),
+        "other credentials, other pods"
+    );
+}
+
+/// Values, and what the manifests have for them.
+const VARIANTS: &[(&[&str], &[&str])] = &[
+    (&[], &["--listen=0.0.0.0:8080", "--lease=oxmox"]),
+    (
+        &["networkPolicy.pveCidrs={10.0.0.0/24}", "replicas=3"],
+        &["replicas: 3", "cidr: \"10.0.0.0/24\""],
+    ),
+    (
         &[
-            "--set",
-            "networkPolicy.pveCidrs={10.0.0.0/24}",
-            "--set",
-            "replicas=3",
-        ],
-        &[
-            "--set",
             "podDisruptionBudget.enabled=false",
-            "--set",
             "networkPolicy.enabled=false",
         ],
-    ] {
-        let rendered = helm.run(&template(more)).await.unwrap().success();
-        let apply = ["apply", "--dry-run=server", "-f", "-"];
-        k8s.kubectl.run(&apply, &rendered).await.unwrap().success();
-    }
-    let monitored = helm
-        .run(&template(&["--set", "serviceMonitor.enabled=true"]))
-        .await
-        .unwrap();
-    assert!(monitored.success().contains("kind: ServiceMonitor"));
+        &[],
+    ),
+    (
+        &["namespace=default", "watchFilter=mine"],
+        &[
+            "--namespace=default",
+            "--watch-filter=mine",
+            "name: oxmox-objects",
+        ],
+    ),
+    (
+        &["console.url=https://console.example.com"],
+        &[
+            "--console-listen=0.0.0.0:8090",
+            "--console-url=https://console.example.com",
+        ],
+    ),
+    (
+        &[
+            "proxmox.url=https://pve:8006",
+            "proxmox.token=capi@pve!key",
+            "proxmox.secret=hidden",
+            "proxmox.insecure=true",
+        ],
+        &[
+            "secretRef: { name: oxmox-proxmox }",
+            "PROXMOX_INSECURE: \"true\"",
+        ],
+    ),
+    (
+        &[
+            "proxmox.existingSecret=mine",
+            "proxmox.caSecret=authority",
+            "proxmox.insecure=true",
+        ],
+        &[
+            "secretRef: { name: mine }",
+            "secretName: authority",
+            "--proxmox-root-cert-file=/etc/oxmox/proxmox/ca.crt",
+            "- name: PROXMOX_INSECURE",
+        ],
+    ),
+    (&["roles.create=false"], &[]),
+    (
+        &[
+            "listenAddress=[::]",
+            "console.url=https://console.example.com",
+        ],
+        &[
+            "--listen=[::]:8080",
+            "--webhook-listen=[::]:9443",
+            "--console-listen=[::]:8090",
+        ],
+    ),
+];
+
+/// The chart's manifests with these values.
+async fn render(helm: &Helm, set: &[&str]) -> String {
+    let chart = chart();
+    let mut args = vec!["template", "oxmox", &chart, "--namespace", "default"];
+    args.extend(["--kube-version", "1.36.0"]);
+    args.extend(set.iter().flat_map(|value| ["--set", value]));
+    helm.run(&args).await.unwrap().success()
 }
 
 #[tokio::test]

@@ -275,12 +275,15 @@ impl Kubernetes {
         }
     }
 
-    /// A copy of the kubeconfig with another user's token.
-    pub(crate) async fn kubeconfig_of(&self, token: &str) -> PathBuf {
-        let path = self.kubectl.dir().join("service-account.kubeconfig");
+    /// A copy of the kubeconfig for a service account.
+    pub(crate) async fn kubeconfig_of(&self, account: &str, namespace: &str) -> PathBuf {
+        let path = self.kubectl.dir().join(format!("{account}.kubeconfig"));
         std::fs::copy(self.plane.kubeconfig(), &path).unwrap();
+        let token = self
+            .run(&["create", "token", account, "-n", namespace])
+            .await;
         let file = format!("--kubeconfig={}", path.display());
-        let token = format!("--token={token}");
+        let token = format!("--token={}", token.trim());
         self.run(&["config", &file, "set-credentials", "robot", &token])
             .await;
         self.run(&["config", &file, "set-context", "--current", "--user=robot"])
@@ -306,7 +309,12 @@ impl Operator {
             namespace,
             "--log-level=info",
         ];
-        let running = Running::start(&args, &[("KUBECONFIG", kubeconfig)]);
+        Self::start_with(&args, &[("KUBECONFIG", kubeconfig)]).await
+    }
+
+    /// One with other arguments and variables.
+    pub(crate) async fn start_with(args: &[&str], env: &[(&str, &Path)]) -> Self {
+        let running = Running::start(args, env);
         let base = running.says("health and metrics  http://").await;
         Self { running, base }
     }
@@ -328,6 +336,17 @@ impl Operator {
     pub(crate) async fn leads(&self) -> bool {
         let (_, metrics) = self.get("/metrics").await;
         metrics.lines().any(|line| line == "oxmox_leader 1")
+    }
+
+    pub(crate) async fn until_ready(&self) {
+        let ready = eventually("it is ready", || async {
+            (self.get("/readyz").await.0 == 200).then_some(())
+        });
+        tokio::select! {
+            () = ready => {}
+            // Earlier than patience ends, to be able to say why.
+            () = tokio::time::sleep(PATIENCE / 2) => panic!("it is not ready:\n{}", self.running.said()),
+        }
     }
 
     pub(crate) async fn until_leading(&self) {
