@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use serde_json::Value;
 use testbed::Helm;
 
 use crate::harness::{Kubernetes, Operator, Sim};
@@ -294,6 +295,42 @@ async fn render(helm: &Helm, set: &[&str]) -> String {
     args.extend(["--kube-version", "1.36.0"]);
     args.extend(set.iter().flat_map(|value| ["--set", value]));
     helm.run(&args).await.unwrap().success()
+}
+
+#[tokio::test]
+async fn everything_the_documentation_shows_is_valid_to_the_server() {
+    let Some(k8s) = Kubernetes::start("chart").await else {
+        return;
+    };
+    k8s.install_kinds().await;
+    let manifests = Path::new(env!("CARGO_MANIFEST_DIR")).join("../api/tests/manifests");
+    let read =
+        |name: &str| std::fs::read_to_string(manifests.join(format!("{name}.yaml"))).unwrap();
+    let parsed = |name: &str| serde_saphyr::from_str::<Value>(&read(name)).unwrap();
+    let mut seen = 0;
+    for entry in std::fs::read_dir(&manifests).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_stem().unwrap().to_str().unwrap();
+        // Excerpts are shown to the server within what they belong to.
+        let text = match name {
+            "provider-insecure-excerpt" => {
+                let mut whole = parsed("provider-token");
+                whole["spec"]["runtime"]["env"] = parsed(name)["spec"]["runtime"]["env"].clone();
+                whole.to_string()
+            }
+            "user-data-excerpt" => {
+                let mut whole = parsed("machine");
+                whole["spec"]["userData"] = parsed(name)["userData"].clone();
+                whole.to_string()
+            }
+            _ => read(name),
+        };
+        let apply = ["apply", "--dry-run=server", "-f", "-"];
+        let outcome = k8s.kubectl.run(&apply, &text).await.unwrap();
+        assert_eq!(outcome.code, 0, "{name}: {}", outcome.stderr);
+        seen += outcome.stdout.lines().count();
+    }
+    assert!(seen >= 19, "{seen} objects");
 }
 
 #[tokio::test]

@@ -1,6 +1,9 @@
 //! The documented manifests do what their sections say.
 
+use std::path::Path;
+
 use api::vm::{Phase, Provider, VMClass, VMSnapshot, VirtualMachine};
+use scenarios::Document;
 use serde_json::json;
 
 use crate::{manifest, prepared};
@@ -117,10 +120,48 @@ async fn a_snapshot_declared_otherwise_after_it_was_taken_stays_and_says_so() {
     );
 }
 
+/// Everything the documentation shows, excerpts within the objects they belong to.
+fn documented() -> Vec<(String, Document)> {
+    let manifests = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../crates/api/tests/manifests");
+    let mut all = Vec::new();
+    for entry in std::fs::read_dir(manifests).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_stem().unwrap().to_str().unwrap().to_owned();
+        for part in scenarios::documents(&std::fs::read_to_string(&path).unwrap()) {
+            let document = match name.as_str() {
+                "provider-insecure-excerpt" => {
+                    let mut whole = scenarios::documents(manifest!("provider-token")).remove(0);
+                    whole["spec"]["runtime"]["env"] = part["spec"]["runtime"]["env"].clone();
+                    whole
+                }
+                "user-data-excerpt" => {
+                    let mut whole = scenarios::documents(manifest!("machine")).remove(0);
+                    whole["spec"]["userData"] = part["userData"].clone();
+                    whole
+                }
+                _ => part,
+            };
+            all.push((name.clone(), document));
+        }
+    }
+    all
+}
+
+#[tokio::test(start_paused = true)]
+async fn everything_the_documentation_shows_is_accepted() {
+    let bed = scenarios::Bed::new().await;
+    let all = documented();
+    assert!(all.len() >= 19, "{} documents", all.len());
+    for (name, document) in all {
+        let applied = bed.try_apply(&document).await;
+        assert!(applied.is_ok(), "{name}: {}", applied.unwrap_err());
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn every_example_is_accepted() {
     let bed = scenarios::Bed::new().await;
-    let examples = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples");
+    let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples");
     let mut seen = std::collections::BTreeSet::new();
     for entry in std::fs::read_dir(examples).unwrap() {
         let path = entry.unwrap().path();
