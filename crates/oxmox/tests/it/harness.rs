@@ -5,6 +5,7 @@ use std::process::{ExitStatus, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use pve::api::guest::{DeleteGuest, power::Stop};
 use pve::{Client, Credentials, NodeName, tls::Trust};
 use tempfile::TempDir;
 use testbed::{Assets, ControlPlane, Kubectl, Options, assets_or_skip};
@@ -39,6 +40,9 @@ clusters:
         tokens: [{ id: vrtg-token, secret: 11111111-2222-3333-4444-555555555555, privsep: false }]
     acl: [{ path: /, user: virtrigaud@pve, role: Administrator }]
 "#;
+
+/// The nodes of the default world, and of ours.
+const NODES: [&str; 3] = ["pve1", "pve2", "pve3"];
 
 /// A running `oxmox`.
 pub(crate) struct Running {
@@ -133,7 +137,7 @@ where
 
 /// A simulated Proxmox VE in a process of its own.
 pub(crate) struct Sim {
-    _running: Running,
+    pub(crate) running: Running,
     pub(crate) url: String,
     pub(crate) fingerprint: String,
     _dir: TempDir,
@@ -167,23 +171,28 @@ impl Sim {
         let address = running.says(" at https://").await;
         let fingerprint = running.says("SHA-256 fingerprint: ").await;
         Self {
-            _running: running,
+            running,
             url: format!("https://{address}"),
             fingerprint,
             _dir: dir,
         }
     }
 
-    /// The names of all guests, templates left out.
-    pub(crate) async fn guests(&self) -> Vec<String> {
-        let client = Client::builder()
+    /// Its API, as root.
+    fn root(&self) -> Client {
+        Client::builder()
             .endpoint(&self.url)
             .trust(Trust::Insecure)
             .credentials(Credentials::password("root@pam", "oxmox").unwrap())
             .build()
-            .unwrap();
+            .unwrap()
+    }
+
+    /// The names of all guests, templates left out.
+    pub(crate) async fn guests(&self) -> Vec<String> {
+        let client = self.root();
         let mut names = Vec::new();
-        for node in ["pve1", "pve2", "pve3"] {
+        for node in NODES {
             let node = client.node(&NodeName::new(node).unwrap());
             let listed = node.qemu_list(false).await.unwrap().into_iter();
             names.extend(listed.filter_map(|guest| guest.name));
@@ -191,6 +200,25 @@ impl Sim {
         names.retain(|name| name != "ubuntu-22-template");
         names.sort();
         names
+    }
+
+    /// Destroys a guest behind the operator's back.
+    pub(crate) async fn destroy(&self, name: &str) {
+        let client = self.root();
+        for node in NODES {
+            let node = client.node(&NodeName::new(node).unwrap());
+            for guest in node.qemu_list(false).await.unwrap() {
+                if guest.name.as_deref() == Some(name) {
+                    let guest = node.qemu(guest.vmid.unwrap());
+                    let stopped = guest.stop(Stop::default()).await.unwrap();
+                    client.wait(&stopped).await.unwrap();
+                    let gone = guest.delete(DeleteGuest::default()).await.unwrap();
+                    client.wait(&gone).await.unwrap();
+                    return;
+                }
+            }
+        }
+        panic!("there is no guest {name}");
     }
 
     /// A documented manifest, pointed at this Proxmox VE.

@@ -152,10 +152,7 @@ async fn a_stopped_operator_hands_over_at_once() {
     k8s.install_kinds().await;
     let mut first = Operator::start(&k8s.plane.kubeconfig(), "first", "default").await;
     first.until_leading().await;
-    eventually("it is ready", || async {
-        (first.get("/readyz").await.0 == 200).then_some(())
-    })
-    .await;
+    first.until_ready().await;
     k8s.apply(
         "
 apiVersion: infra.virtrigaud.io/v1beta1
@@ -184,4 +181,106 @@ spec: { cpus: 1, memory: 1Gi }
     let status = first.running.end().await;
     assert!(status.success(), "{status}: {}", first.running.said());
     assert_eq!(k8s.run(&holder).await, "", "the lease is given back");
+}
+
+/// A Kubernetes, a Proxmox VE and an operator on which the making of a machine begins at once.
+async fn connected() -> Option<(Kubernetes, Sim, Operator)> {
+    let k8s = Kubernetes::start("operator").await?;
+    k8s.install_kinds().await;
+    let sim = Sim::start().await;
+    let operator = Operator::start(&k8s.plane.kubeconfig(), "first", "default").await;
+    operator.until_leading().await;
+    for name in ["secret-token", "provider-token", "class-small", "image"] {
+        k8s.apply(&sim.manifest(name)).await;
+    }
+    k8s.ready("provider/proxmox-prod").await;
+    k8s.ready("vmimage/ubuntu-22").await;
+    Some((k8s, sim, operator))
+}
+
+/// Makes the documented machine, up to the moment at which Proxmox VE has begun to.
+async fn begun(k8s: &Kubernetes, sim: &Sim) {
+    k8s.apply(&sim.manifest("machine")).await;
+    eventually("its guest is being made", || async {
+        (sim.guests().await == ["web-server"]).then_some(())
+    })
+    .await;
+}
+
+async fn delete_later(k8s: &Kubernetes) {
+    k8s.run(&["delete", "vm", "web-server", "--wait=false"])
+        .await;
+}
+
+async fn is_gone(k8s: &Kubernetes, sim: &Sim) {
+    let gone = ["wait", "vm/web-server", "--for=delete", "--timeout=150s"];
+    k8s.run(&gone).await;
+    assert_eq!(sim.guests().await, Vec::<String>::new());
+}
+
+/// Waits until an object's Ready has this reason.
+async fn reason(k8s: &Kubernetes, object: &str, reason: &str) {
+    let shown = r#"jsonpath={.status.conditions[?(@.type=="Ready")].reason}"#;
+    eventually(&format!("{object} is {reason}"), || async {
+        let said = k8s.run(&["get", object, "-o", shown]).await;
+        (said == reason).then_some(())
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_machine_that_is_labelled_while_it_is_made_has_one_guest_and_a_deleted_one_none() {
+    let Some((k8s, sim, _operator)) = connected().await else {
+        return;
+    };
+    begun(&k8s, &sim).await;
+    k8s.run(&["label", "vm", "web-server", "team=web"]).await;
+    k8s.ready("vm/web-server").await;
+    assert_eq!(sim.guests().await, ["web-server"]);
+    delete_later(&k8s).await;
+    is_gone(&k8s, &sim).await;
+
+    begun(&k8s, &sim).await;
+    delete_later(&k8s).await;
+    is_gone(&k8s, &sim).await;
+}
+
+#[tokio::test]
+async fn a_guest_that_somebody_removed_is_missed_and_its_object_can_be_deleted() {
+    let Some((k8s, sim, _operator)) = connected().await else {
+        return;
+    };
+    k8s.apply(&sim.manifest("machine")).await;
+    k8s.ready("vm/web-server").await;
+    sim.destroy("web-server").await;
+    reason(&k8s, "vm/web-server", "GuestLost").await;
+    assert_eq!(sim.guests().await, Vec::<String>::new(), "no new one");
+    delete_later(&k8s).await;
+    is_gone(&k8s, &sim).await;
+}
+
+#[tokio::test]
+async fn a_machine_that_is_deleted_while_we_or_proxmox_ve_are_down_goes_afterwards() {
+    let Some((k8s, sim, mut operator)) = connected().await else {
+        return;
+    };
+    k8s.apply(&sim.manifest("machine")).await;
+    k8s.ready("vm/web-server").await;
+    operator.running.child.kill().await.unwrap();
+    delete_later(&k8s).await;
+    assert_eq!(sim.guests().await, ["web-server"], "nobody else removes it");
+    k8s.run(&["get", "vm", "web-server"]).await;
+    let second = Operator::start(&k8s.plane.kubeconfig(), "second", "default").await;
+    second.until_leading().await;
+    is_gone(&k8s, &sim).await;
+
+    k8s.apply(&sim.manifest("machine")).await;
+    k8s.ready("vm/web-server").await;
+    sim.running.signal("STOP").await;
+    delete_later(&k8s).await;
+    reason(&k8s, "provider/proxmox-prod", "Unreachable").await;
+    // What is not known is not gone.
+    k8s.run(&["get", "vm", "web-server"]).await;
+    sim.running.signal("CONT").await;
+    is_gone(&k8s, &sim).await;
 }
