@@ -30,7 +30,7 @@ pub use cases::{alone, both, shared};
 pub(crate) static PATIENCE: LazyLock<Duration> = LazyLock::new(|| {
     let said = std::env::var("CLUSTER_API_PATIENCE").ok();
     let said = said.and_then(|text| text.parse().ok());
-    said.map_or(Duration::from_mins(4), Duration::from_secs)
+    said.map_or(Duration::from_mins(12), Duration::from_secs)
 });
 
 /// A management cluster.
