@@ -194,6 +194,10 @@ fn translate_down(object: &mut Value, kind: Kind, version: &Version) {
         (version.cluster_down, version.machine_down),
         (version.cluster_status_down, version.machine_status_down),
     );
+    // Templates have a status only in the hub, and an API server refuses what a schema does not declare.
+    if matches!(kind, Kind::ClusterTemplate | Kind::MachineTemplate) {
+        put(object, "status", None);
+    }
 }
 
 type Translation = fn(&mut Map<String, Value>);
