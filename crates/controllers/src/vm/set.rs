@@ -80,6 +80,10 @@ pub(crate) async fn reconcile(set: Arc<VMSet>, context: Arc<Context>) -> Result<
             return Ok(Action::await_change());
         }
     };
+    let makes = |index: &i32| !machines.contains_key(index);
+    if plan.apply.iter().any(makes) && is_gone(&context, &set).await? {
+        return Ok(Action::await_change());
+    }
     let api: Api<VirtualMachine> = context.api_in(&namespace(&*set));
     let (mut taken, mut going, mut refused) = (Vec::new(), false, None);
     for index in &plan.apply {
@@ -159,6 +163,16 @@ pub(crate) async fn reconcile(set: Arc<VMSet>, context: Arc<Context>) -> Result<
         .filter(|left| !left.is_zero())
         .min();
     Ok(soonest.map_or_else(Action::await_change, Action::requeue))
+}
+
+/// Whether the set itself is gone, though its watch has not told yet. Machines made for it would be removed at once, which
+/// would have them made again, as fast as that goes.
+async fn is_gone(context: &Context, set: &VMSet) -> Result<bool, Error> {
+    let api: Api<VMSet> = context.api_in(&namespace(set));
+    let there = api.get_opt(&set.name_any()).await?;
+    Ok(there.is_none_or(|there| {
+        there.uid() != set.uid() || there.metadata.deletion_timestamp.is_some()
+    }))
 }
 
 /// Whether a machine that has the name of a member may be taken for one: it is the set's, or nobody's and meant by its selector.
@@ -309,6 +323,14 @@ fn same_origin(have: &VirtualMachineSpec, want: &VirtualMachineSpec) -> bool {
         && have.clone_from == want.clone_from
         && have.restore_from == want.restore_from
         && have.provider_ref == want.provider_ref
+        && have.adopt == want.adopt
+        && (have.disks.is_empty() || want.disks.is_empty() || root_name(have) == root_name(want))
+}
+
+/// The name of the disk that a machine boots from, which it keeps.
+fn root_name(spec: &VirtualMachineSpec) -> Option<&str> {
+    let names = || spec.disks.iter().map(|disk| disk.name.as_str());
+    names().find(|name| *name == "root").or(names().next())
 }
 
 fn most_unavailable(written: Option<&IntOrString>, replicas: i32) -> Result<i32, Invalid> {

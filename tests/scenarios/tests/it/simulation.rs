@@ -33,7 +33,7 @@ fn random_lives_under_faults_and_crashes_end_well() {
 #[test]
 fn lives_that_once_ended_badly_end_well() {
     for seed in [
-        203, 231, 262, 273, 306, 330, 354, 660, 688, 1063, 2887, 5252, 5726, 6786, 7929,
+        203, 231, 262, 273, 306, 330, 354, 660, 688, 1063, 1345, 2887, 5252, 5726, 6786, 7929,
     ] {
         end_well(seed..seed + 1, simulate);
     }
