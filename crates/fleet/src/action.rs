@@ -134,6 +134,8 @@ impl Act<'_> {
                     (_, None) if mark::is_marked(notes) => false,
                     // Somebody may have rewritten the notes.
                     (Some(_), None) => fits == Some(true),
+                    // The mark of who keeps a guest that was taken over, whatever its UUID is now.
+                    (None, Some(found)) if self.is_kept_by(&found) => true,
                     (None, _) => fits != Some(false),
                 };
                 Ok(meant.then_some(config))
@@ -148,6 +150,10 @@ impl Act<'_> {
             }
             Err(error) => Err(self.trouble("reading the guest", &error)),
         }
+    }
+
+    fn is_kept_by(&self, owner: &Owner) -> bool {
+        self.cluster.state().owners.get(&self.guest) == Some(owner)
     }
 
     fn handle(&self, row: &GuestRow) -> pve::Guest {

@@ -331,9 +331,9 @@ pub struct Given {
     /// Its firewall was written.
     #[serde(default, skip_serializing_if = "is_false")]
     pub firewall: bool,
-    /// Rules of its firewall were written.
-    #[serde(default, skip_serializing_if = "is_false")]
-    pub rules: bool,
+    /// Whether rules of its firewall were written; where that is not known, they were if the firewall was.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rules: Option<bool>,
 }
 
 impl Given {

@@ -19,6 +19,7 @@ use kube::{
     runtime::reflector::ObjectRef,
 };
 
+use super::action;
 use crate::{
     conditions::Conditions,
     context::{Context, Error, namespace},
@@ -285,11 +286,14 @@ async fn prune(
                 .is_some_and(|s| s.phase == Some(Phase::Succeeded));
             // Only finished ones count, so that a failing schedule does not push the good ones out.
             good += u32::from(ready);
+            let kept_by = snapshot.status.as_ref().and_then(|s| s.record.as_ref());
+            // One that was taken and went with its guest is good for nothing any more.
+            let lost = !ready && action::record(kept_by).done;
             let too_many = retention.max_count.is_some_and(|most| good > most);
             let too_old = retention
                 .max_age_hours
                 .is_some_and(|hours| age > SignedDuration::from_hours(hours.into()));
-            if ready && !pinned && (too_many || too_old) {
+            if !pinned && (lost || ready && (too_many || too_old)) {
                 match api
                     .delete(&snapshot.name_any(), &DeleteParams::default())
                     .await

@@ -89,10 +89,7 @@ impl Pass<'_> {
             ha: options.ha.is_some(),
             rule: options.ha.as_ref().is_some_and(|ha| !ha.nodes.is_empty()),
             firewall: options.firewall.is_some(),
-            rules: options
-                .firewall
-                .as_ref()
-                .is_some_and(|firewall| !rules(firewall).is_empty()),
+            rules: options.firewall.as_ref().map(|it| !rules(it).is_empty()),
         };
         self.record.beside = self.beside_digest();
         let now = Instant::now();
@@ -278,11 +275,14 @@ impl Pass<'_> {
         }
         let rules = rules(want);
         // Rules that came with the guest are left alone where none are declared, nor ever were.
-        let ours = !rules.is_empty() || self.record.given.rules;
-        let there = match firewall.rules().await {
-            _ if !ours => Vec::new(),
-            Ok(there) => there,
-            Err(error) => return Err(self.node_trouble(node, "reading the firewall", &error)),
+        let given = &mut self.record.given;
+        let ours = !rules.is_empty() || given.rules.unwrap_or(given.firewall);
+        given.rules = Some(ours);
+        let there = if ours {
+            let there = firewall.rules().await;
+            there.map_err(|error| self.node_trouble(node, "reading the firewall", &error))?
+        } else {
+            Vec::new()
         };
         let plain = |rule: &Rule| Rule {
             pos: None,

@@ -64,7 +64,14 @@ impl Pass<'_> {
         let mut want = rendered.map_err(|invalid| failed(Failure::Invalid, invalid.to_string()))?;
         // What was taken over keeps what it is left with.
         if !identity.adopted {
-            want.take_back(&self.record.declared);
+            let mut before = self.record.declared.clone();
+            if self.intent.init.as_ref().is_some_and(|init| init.forgotten) {
+                // What a Secret said that was cleaned up since was not taken back by anybody.
+                for key in ["cipassword", "ciuser", "sshkeys"] {
+                    before.remove(key);
+                }
+            }
+            want.take_back(&before);
         }
         let kept = self.record.kept.iter();
         want.kept = kept

@@ -76,10 +76,17 @@ impl Pass<'_> {
     /// whether it did.
     pub(super) fn name_late_seed(&mut self, view: &View, identity: &Identity) -> Flow<bool> {
         let late = self.record.seed.is_none() && !self.record.booted && !identity.adopted;
-        if late {
-            self.record.seed = self.plan_seed(view, identity, identity.uuid)?;
+        if !late || self.image_init().is_none() {
+            return Ok(false);
         }
-        Ok(late && self.record.seed.is_some())
+        let mut here = identity.clone();
+        if self.record.stage >= Stage::Configured {
+            // It may have been moved since it was made, and the image must be where it is.
+            here.node = self.node_of(identity);
+        }
+        self.record.seed = self.plan_seed(view, &here, here.uuid)?;
+        self.record.identity = Some(here);
+        Ok(true)
     }
 
     /// Uploads the first-boot image unless it is there.
@@ -203,7 +210,8 @@ impl Pass<'_> {
     /// Notices that the first-boot image of a started guest was taken out of its drive before a crash made us forget it:
     /// it may be gone, and is not put back.
     pub(super) fn find_ejected(&mut self, config: &GuestConfig) -> bool {
-        let started = self.record.stage >= Stage::Started;
+        // A guest that never ran has read nothing, however far it has come: its drive was empty from the beginning.
+        let started = self.record.stage >= Stage::Started && self.record.booted;
         let Some(seed) = self.record.seed.as_mut().filter(|_| started) else {
             return false;
         };

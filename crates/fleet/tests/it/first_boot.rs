@@ -246,7 +246,7 @@ async fn data_declared_after_the_guest_was_made_is_read_at_its_first_boot_and_re
         let mut intent = declared.clone();
         intent.init = None;
         intent.power = if booted { Power::On } else { Power::Off };
-        let owner = bench.want(intent);
+        let owner = bench.want(intent.clone());
         bench.run().await;
         assert!(bench.record(&owner).seed.is_none());
         let identity = bench.record(&owner).identity.clone().unwrap();
@@ -255,6 +255,12 @@ async fn data_declared_after_the_guest_was_made_is_read_at_its_first_boot_and_re
         let before = guest.config(view).await.unwrap();
 
         bench.cluster().control().reset_counts();
+        let mut off = declared.clone();
+        off.power = intent.power;
+        bench.want(off);
+        bench.run().await;
+        let drive = drive_of(&bench, &owner).await;
+        assert_eq!(drive.contains(":iso/oxmox-"), !booted, "{drive}");
         bench.want(declared);
         bench.run().await;
         let outcome = &bench.progress(&owner).outcome;

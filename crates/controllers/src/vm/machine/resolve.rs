@@ -68,7 +68,7 @@ pub(super) async fn intent(
     let defaults = provider.spec.defaults.clone().unwrap_or_default();
     let parts = match init_parts(context, &place, spec).await {
         // First-boot data has been read by then; a Secret that was cleaned up since is no loss.
-        Err(Lookup::Missing(_)) if record.stage >= Stage::Started => InitParts {
+        Err(Lookup::Missing(_)) if has_booted(&record) => InitParts {
             forgotten: true,
             ..InitParts::default()
         },
@@ -90,6 +90,11 @@ pub(super) async fn intent(
         adopted: super::is_adopted(spec, &record),
         cluster,
     })?)
+}
+
+/// Whether the guest has read what there was to read.
+fn has_booted(record: &GuestRecord) -> bool {
+    record.booted || record.identity.as_ref().is_some_and(|it| it.adopted)
 }
 
 /// Whether the machine was made as a copy, though its spec may no longer say so: then its disks came with the source, and
