@@ -61,13 +61,21 @@ pub struct Line {
 struct Trace {
     begun: Instant,
     lines: Mutex<Vec<String>>,
+    /// The moment of the last line, and how many there were in it.
+    moment: Mutex<(Instant, u32)>,
 }
+
+/// So many lines in one moment are of somebody who asks again and again without waiting. Time stands still meanwhile, so
+/// nothing else would ever end it.
+const RESTLESS: u32 = 40_000;
 
 impl Default for Trace {
     fn default() -> Self {
+        let begun = Instant::now();
         Self {
-            begun: Instant::now(),
+            begun,
             lines: Mutex::default(),
+            moment: Mutex::new((begun, 0)),
         }
     }
 }
@@ -78,8 +86,15 @@ impl Trace {
     }
 
     fn write(&self, what: std::fmt::Arguments<'_>) {
-        let at = self.begun.elapsed().as_secs_f64();
+        let now = Instant::now();
+        let at = (now - self.begun).as_secs_f64();
         self.lines().push(format!("{at:>9.3} {what}"));
+        let mut moment = self.moment.lock().unwrap_or_else(PoisonError::into_inner);
+        *moment = match *moment {
+            (before, lines) if before == now => (now, lines + 1),
+            _ => (now, 1),
+        };
+        assert!(moment.1 < RESTLESS, "asks without end: {what}");
     }
 }
 
@@ -307,5 +322,27 @@ where
                 }
             }
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    #[should_panic(expected = "asks without end")]
+    async fn who_asks_again_and_again_without_waiting_is_stopped() {
+        let trace = Trace::default();
+        for _ in 0..2 {
+            for _ in 0..RESTLESS / 2 {
+                trace.write(format_args!("GET /version"));
+            }
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        for _ in 0..RESTLESS {
+            trace.write(format_args!("GET /version"));
+        }
     }
 }
