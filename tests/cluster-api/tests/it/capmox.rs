@@ -289,6 +289,13 @@ fn machines_of_capmox_are_taken_over_and_ours_are_like_them() {
             bed.apply("theirs", &object).await;
         }
         bed.until_running("theirs", 4).await;
+        // Their tag for a drive with bootstrap data goes a moment after a machine has joined.
+        bed.until("theirs", "without first-boot images", async || {
+            let guests = datacenter.guests(0).await;
+            let told = |guest: &Guest| guest.key("tags").contains("cloud-init");
+            (!guests.iter().any(told)).then_some(())
+        })
+        .await;
         let said = one_of_each(bed, &datacenter, 0, &theirs).await;
         let before = datacenter.guests(0).await;
         let past: Vec<_> = before.iter().map(|guest| bed.past(guest).0).collect();
