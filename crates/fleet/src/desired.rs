@@ -135,8 +135,11 @@ impl Desired {
 
     /// What of it is taken back when it is no longer declared: keys, and items as `key/item`.
     pub(crate) fn options(&self) -> BTreeSet<String> {
-        let keys = self.keys.keys();
-        let whole = keys.filter(|key| is_option(key)).cloned();
+        let whole = self.keys.iter().filter(|(key, want)| match want {
+            Want::Description(text) => text.as_ref().is_some_and(|text| !text.is_empty()),
+            _ => is_option(key),
+        });
+        let whole = whole.map(|(key, _)| key.clone());
         let items = self.keys.keys().flat_map(|key| {
             let items = self.own_items(key).into_iter().flat_map(Prop::items);
             items.map(move |(item, _)| format!("{key}/{item}"))
@@ -158,8 +161,15 @@ impl Desired {
     pub(crate) fn take_back(&mut self, before: &BTreeSet<String>) {
         for declared in before {
             let Some((key, item)) = declared.split_once('/') else {
-                if !self.keys.contains_key(declared) {
-                    self.absent.insert(declared.clone());
+                match self.keys.get_mut(declared) {
+                    // The mark of its owner stays.
+                    Some(Want::Description(text)) => {
+                        text.get_or_insert_default();
+                    }
+                    Some(_) => {}
+                    None => {
+                        self.absent.insert(declared.clone());
+                    }
                 }
                 continue;
             };
