@@ -123,6 +123,8 @@ pub(crate) struct Memory {
     pub(crate) drift: Vec<crate::facts::Drift>,
     /// Keys whose change is left for the next start.
     pub(crate) staged: Vec<String>,
+    /// It did not shut down in time when it was to restart.
+    pub(crate) deaf: bool,
     /// It has run ever since it was read what waits for a restart.
     pub(crate) waits: bool,
     /// What high availability was asked to do last, and when.
@@ -140,6 +142,8 @@ pub(crate) struct Memory {
     pub(crate) destroyed: bool,
     /// Until when nothing is tried again, and why.
     pub(crate) rests: Option<(Instant, String)>,
+    /// Why it cannot go back to a snapshot as long as there are just these.
+    pub(crate) in_the_way: Option<(BTreeSet<String>, String)>,
     /// When high availability was asked to move or stop it, which it does in its own time.
     pub(crate) asked_ha: Option<Instant>,
     /// How often it was seen unfinished with nobody making it.

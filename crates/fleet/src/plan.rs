@@ -74,6 +74,8 @@ pub(crate) struct Known<'a> {
     pub(crate) pending: &'a [String],
     /// A restart was asked for and not done.
     pub(crate) restart: bool,
+    /// It did not shut down in time when it was to restart.
+    pub(crate) deaf: bool,
     /// Drift is corrected rather than reported.
     pub(crate) correct: bool,
     /// Pool, high availability or firewall are to be written.
@@ -175,7 +177,12 @@ fn power(wanted: Wanted, known: &Known<'_>, running: bool, steps: &mut Vec<Step>
     if running && matches!(wanted.power, Power::On | Power::Unmanaged { .. }) {
         let pending = !known.pending.is_empty() && wanted.update == Update::RestartIfNeeded;
         if known.restart || pending {
-            steps.push(Step::Reboot(wanted.grace));
+            // Whose power is nobody's matter would stay off if nobody came back to start it.
+            if known.deaf && wanted.power == Power::On {
+                steps.extend([Step::Stop, Step::Start]);
+            } else {
+                steps.push(Step::Reboot(wanted.grace));
+            }
         }
     }
 }

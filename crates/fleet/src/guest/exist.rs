@@ -184,6 +184,7 @@ impl Pass<'_> {
             read: memory.guest.answered || uptime >= SURELY_READ,
             pending: &self.record.pending,
             restart,
+            deaf: memory.deaf,
             correct: self.intent.policy.correct_drift || redeclared,
             beside: self.record.beside != self.beside_digest()
                 || (self.intent.policy.correct_drift && self.is_moved(view, &identity)),

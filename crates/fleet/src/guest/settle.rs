@@ -7,6 +7,7 @@ use tokio::time::Instant;
 use super::{Flow, Pass, working};
 use crate::{
     Outcome, PowerFact,
+    intent::Power,
     record::{InFlight, SeedState, Stage, StepKind},
     tasks::{Ended, Standing},
 };
@@ -79,11 +80,8 @@ impl Pass<'_> {
             StepKind::Start | StepKind::Reboot => {
                 self.record.stage = self.record.stage.max(Stage::Started);
                 self.record.booted = true;
-                let restarted = task.step == StepKind::Reboot;
-                if restarted {
-                    self.record.restarts = self.intent.restarts;
-                }
-                if restarted || !self.record.pending.is_empty() {
+                self.record.restarts = self.intent.restarts;
+                if task.step == StepKind::Reboot || !self.record.pending.is_empty() {
                     // A start takes what was pending; what it did not take, reading will show.
                     self.record.pending.clear();
                     self.memory(|memory| memory.doubt = true);
@@ -94,6 +92,7 @@ impl Pass<'_> {
                         memory.guest.booted = Some(now);
                         memory.guest.found = false;
                     }
+                    memory.deaf = false;
                     memory.guest.answered = false;
                     memory.guest.silent = Duration::ZERO;
                 });
@@ -199,6 +198,18 @@ impl Pass<'_> {
             if let Some(seed) = &mut self.record.seed {
                 seed.state = SeedState::Removed;
             }
+            return Outcome::Persist;
+        }
+        if task.step == StepKind::Reboot
+            && matches!(error, pve::Error::GuestTimeout { .. })
+            && self.intent.power == Power::On
+        {
+            let grace = self.intent.policy.shutdown_timeout.as_secs();
+            self.warn(
+                "RestartForced",
+                format!("the guest did not shut down within {grace} s: it is switched off and started again"),
+            );
+            self.memory(|memory| memory.deaf = true);
             return Outcome::Persist;
         }
         // What was believed of its configuration may be why: it is read and compared again.

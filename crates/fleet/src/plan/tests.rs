@@ -11,6 +11,7 @@ fn known() -> Known<'static> {
         read: true,
         pending: &[],
         restart: false,
+        deaf: false,
         correct: true,
         beside: false,
     }
@@ -192,6 +193,20 @@ fn a_restart_happens_only_when_the_policy_or_the_caller_says_so() {
         plan(wanted(Power::On), &asked).0,
         vec![Step::Reboot(Duration::from_mins(1))]
     );
+}
+
+#[test]
+fn who_did_not_hear_is_switched_off_and_started_only_where_it_shall_run() {
+    let deaf = Known {
+        restart: true,
+        deaf: true,
+        ..known()
+    };
+    let steps = vec![Step::Stop, Step::Start];
+    assert_eq!(plan(wanted(Power::On), &deaf).0, steps);
+    let unmanaged = wanted(Power::Unmanaged { started: true });
+    let steps = vec![Step::Reboot(Duration::from_mins(1))];
+    assert_eq!(plan(unmanaged, &deaf).0, steps);
 }
 
 #[test]

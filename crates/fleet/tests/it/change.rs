@@ -106,6 +106,26 @@ async fn a_restart_that_the_policy_allows_follows_the_change() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_guest_that_does_not_hear_is_restarted_by_force_once() {
+    let (mut bench, owner, qemu) = settled().await;
+    let identity = bench.record(&owner).identity.clone().unwrap();
+    bench.cluster().hang_guest(identity.vmid.get()).unwrap();
+    let mut intent = machine("web", TEMPLATE);
+    intent.restarts = 1;
+    bench.want(intent);
+    bench.run().await;
+    assert_eq!(bench.progress(&owner).outcome, Outcome::Settled);
+    let told = |story: &[String], what: &str| story.iter().filter(|it| it.contains(what)).count();
+    let story = &bench.matters[&owner].story;
+    assert_eq!(told(story, "RestartForced"), 1, "{}", story.join("\n"));
+    assert_eq!(told(story, "Restarting"), 1, "{}", story.join("\n"));
+    let status = qemu.status().await.unwrap();
+    assert!(status.uptime.unwrap_or_default() < 60, "{status:?}");
+    bench.run_for(Duration::from_mins(30)).await;
+    assert_eq!(told(&bench.matters[&owner].story, "Restarting"), 1);
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_option_that_is_no_longer_declared_is_taken_back_and_others_are_left() {
     let (mut bench, owner, qemu) = settled().await;
     let by_hand = GuestConfig::new().with("cpuunits", 200);
@@ -113,12 +133,14 @@ async fn an_option_that_is_no_longer_declared_is_taken_back_and_others_are_left(
     let mut intent = machine("web", TEMPLATE);
     intent.options.tags = Some(vec!["shop".to_owned()]);
     intent.options.onboot = Some(true);
+    intent.options.description = Some("the shop".to_owned());
     intent.hardware.cpu.limit = Some(1.5);
     bench.want(intent);
     bench.run().await;
     let config = qemu.config(ConfigView::Next).await.unwrap();
     assert_eq!(config.get("tags"), Some("shop"));
     assert_eq!(config.get("cpulimit"), Some("1.5"));
+    assert!(config.description().unwrap().starts_with("the shop"));
 
     bench.want(machine("web", TEMPLATE));
     bench.run().await;
@@ -128,12 +150,17 @@ async fn an_option_that_is_no_longer_declared_is_taken_back_and_others_are_left(
         assert_eq!(config.get(key), None, "{key}");
     }
     assert_eq!(config.get("cpuunits"), Some("200"), "it was never ours");
+    let mark = config.description().unwrap().to_owned();
+    assert_eq!(mark, fleet::mark::describe("", &owner));
     // It is done with: what somebody puts there now is theirs.
+    let notes = format!("call Anna\n\n{mark}");
     let by_hand = GuestConfig::new().with("tags", "theirs");
+    let by_hand = by_hand.with("description", notes.as_str());
     qemu.configure(&ConfigChange::set(by_hand)).await.unwrap();
     bench.run_for(Duration::from_mins(2)).await;
     let config = qemu.config(ConfigView::Next).await.unwrap();
     assert_eq!(config.get("tags"), Some("theirs"));
+    assert_eq!(config.description(), Some(notes.as_str()));
 }
 
 #[tokio::test(start_paused = true)]
