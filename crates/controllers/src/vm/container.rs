@@ -77,7 +77,7 @@ pub(crate) async fn reconcile(
     context: Arc<Context>,
 ) -> Result<Action, Error> {
     let uid = container.uid().unwrap_or_default();
-    let before: ContainerStatus = context.statuses.newest(&uid, container.status.as_ref());
+    let mut before: ContainerStatus = context.statuses.newest(&uid, container.status.as_ref());
     if context.statuses.is_behind(&uid) {
         write(&context, &container, &before).await?;
     }
@@ -89,7 +89,14 @@ pub(crate) async fn reconcile(
         return remove(&context, &container, before).await;
     }
     context.hold(&*container).await?;
-    let before = note_revert(&context, &container, before);
+    snapshot::note(
+        &context,
+        &namespace(&*container),
+        container.spec.snapshot.as_ref(),
+        container.metadata.generation,
+        &mut before.revert,
+        &mut before.reverted_to,
+    );
     let intent = match intent(&context, &container, &before).await {
         Ok(intent) => intent,
         Err(Lookup::Failed(error)) => return Err(error),
@@ -158,25 +165,6 @@ fn stay<'a>(container: &'a Container, status: &'a ContainerStatus) -> Stay<'a> {
         cluster: recorded_cluster(status),
         makes_room: status.phase == Some(Phase::Running),
     }
-}
-
-/// Takes note of a wish to go back to a snapshot, and of its fulfilment; the snapshot's own controller acts on it.
-fn note_revert(
-    context: &Context,
-    container: &Container,
-    mut status: ContainerStatus,
-) -> ContainerStatus {
-    status.revert = snapshot::wish(
-        container.spec.snapshot.as_ref(),
-        status.revert.as_ref(),
-        container.metadata.generation,
-    );
-    if let Some(wish) = &status.revert
-        && snapshot::is_reverted(context, &namespace(container), wish)
-    {
-        status.reverted_to = Some(wish.to.clone());
-    }
-    status
 }
 
 /// Where a container may be: what placement heeds, and the bridges it needs.
@@ -420,7 +408,18 @@ fn report(
         Outcome::Settled => {
             let pinned = container.spec.node.as_deref();
             let is = facts.node.as_ref().map(fleet::NodeName::as_str);
-            match is.and_then(|is| follow::elsewhere(context, container, pinned, is)) {
+            let awaited = || {
+                let guest = GuestRef::container(container.name_any());
+                snapshot::awaited(
+                    context,
+                    &namespace(container),
+                    &guest,
+                    before.revert.as_ref(),
+                    before.reverted_to.as_deref(),
+                )
+            };
+            let elsewhere = is.and_then(|is| follow::elsewhere(context, container, pinned, is));
+            match elsewhere.or_else(awaited) {
                 Some((reason, message)) => now.set("Ready", false, reason, message),
                 None => now.set("Ready", true, "Settled", "the container is as declared"),
             }

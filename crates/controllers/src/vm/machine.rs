@@ -134,7 +134,7 @@ pub(crate) async fn reconcile(
     context: Arc<Context>,
 ) -> Result<Action, Error> {
     let uid = machine.uid().unwrap_or_default();
-    let before: VirtualMachineStatus = context.statuses.newest(&uid, machine.status.as_ref());
+    let mut before: VirtualMachineStatus = context.statuses.newest(&uid, machine.status.as_ref());
     if context.statuses.is_behind(&uid) {
         // What could not be written last time goes first: nothing is done on an unstored record.
         write(&context, &machine, &before).await?;
@@ -143,7 +143,16 @@ pub(crate) async fn reconcile(
         return remove::remove(&machine, &context, before).await;
     }
     context.hold(&*machine).await?;
-    let before = note_revert(&context, &machine, before);
+    let managed = machine.spec.management_policy == ManagementPolicy::Manage;
+    let wanted = machine.spec.snapshot.as_ref().filter(|_| managed);
+    super::snapshot::note(
+        &context,
+        &namespace(&*machine),
+        wanted,
+        machine.metadata.generation,
+        &mut before.revert,
+        &mut before.reverted_to,
+    );
     let intent = match resolve::intent(&context, &machine, &before).await {
         Ok(intent) => intent,
         Err(Lookup::Failed(error)) => return Err(error),
@@ -187,26 +196,6 @@ fn stay<'a>(machine: &'a VirtualMachine, status: &'a VirtualMachineStatus) -> St
             && !spec.ha.as_ref().is_some_and(|ha| ha.enabled)
             && status.power_state.as_deref() == Some("On"),
     }
-}
-
-/// Takes note of a wish to go back to a snapshot, and of its fulfilment; the snapshot's own controller acts on it.
-fn note_revert(
-    context: &Context,
-    machine: &VirtualMachine,
-    mut status: VirtualMachineStatus,
-) -> VirtualMachineStatus {
-    let managed = machine.spec.management_policy == ManagementPolicy::Manage;
-    status.revert = super::snapshot::wish(
-        machine.spec.snapshot.as_ref().filter(|_| managed),
-        status.revert.as_ref(),
-        machine.metadata.generation,
-    );
-    if let Some(wish) = &status.revert
-        && super::snapshot::is_reverted(context, &namespace(machine), wish)
-    {
-        status.reverted_to = Some(wish.to.clone());
-    }
-    status
 }
 
 /// Calls the engine until it has nothing more to do now, storing each record before the next call.

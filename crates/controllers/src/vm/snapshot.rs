@@ -8,7 +8,7 @@ use std::{
 
 use api::vm::{
     DeletionPolicy, FleetRecord, GuestRef, Phase, RevertTo, RevertWish, VMSnapshot,
-    VMSnapshotStatus,
+    VMSnapshotStatus, condition,
 };
 use fleet::{
     ActionRecord, Failure, Outcome,
@@ -52,6 +52,17 @@ pub(crate) fn wire(watches: &mut Watches, context: &Arc<Context>) {
             }
         }
     };
+    // A guest says how far it is on its way back.
+    let travellers = context.clone();
+    watches.snapshots.subscribe(move |snapshot| {
+        let target = action::target(&travellers, &namespace(snapshot), &snapshot.spec.vm_ref);
+        if let Ok(target) = target
+            && let Some(wish) = target.guest.revert()
+            && wish.to == snapshot.name_any()
+        {
+            target.guest.look_again(&travellers);
+        }
+    });
     let parents = context.clone();
     watches.snapshots.subscribe(move |child| {
         let status = child.status.as_ref();
@@ -179,11 +190,6 @@ pub(crate) async fn reconcile(
         };
         write(&context, &snapshot, &status).await?;
         if progress.outcome != Outcome::Persist {
-            if matches!(intent.wish, SnapshotWish::Reverted { .. })
-                && progress.outcome == Outcome::Settled
-            {
-                target.guest.look_again(&context);
-            }
             return Ok(action::next(&progress.outcome));
         }
     }
@@ -346,8 +352,53 @@ fn as_declared(now: &mut Conditions, snapshot: &VMSnapshot, record: &ActionRecor
     now.set(AS_DECLARED, false, reason, message);
 }
 
-/// Takes note of a guest's wish to go back to a snapshot, which the snapshot's controller acts on.
-pub(super) fn wish(
+/// Takes note of a guest's wish to go back to a snapshot, and of its fulfilment; the snapshot's controller acts on it.
+pub(super) fn note(
+    context: &Context,
+    place: &str,
+    wanted: Option<&RevertTo>,
+    generation: Option<i64>,
+    revert: &mut Option<RevertWish>,
+    reverted_to: &mut Option<String>,
+) {
+    let before = revert.take();
+    *revert = wish(wanted, before.as_ref(), generation);
+    let Some(wish) = revert else { return };
+    if before.as_ref() != Some(wish) {
+        *reverted_to = None;
+    }
+    if is_reverted(context, place, wish) {
+        *reverted_to = Some(wish.to.clone());
+    }
+}
+
+/// What a guest that is to go back to a snapshot says until it is there.
+pub(super) fn awaited(
+    context: &Context,
+    place: &str,
+    guest: &GuestRef,
+    wish: Option<&RevertWish>,
+    reverted_to: Option<&str>,
+) -> Option<(&'static str, String)> {
+    let to = &wish.filter(|wish| reverted_to != Some(&wish.to))?.to;
+    let found = refs::find(&context.stores.snapshots, place, to);
+    let Some(snapshot) = found.filter(|it| it.spec.vm_ref == *guest) else {
+        let text = format!(
+            "there is no VMSnapshot {to:?} of it in namespace {place:?} to go back to: name another in spec.snapshot, or leave that out"
+        );
+        return Some(("SnapshotNotFound", text));
+    };
+    let status = snapshot.status.clone().unwrap_or_default();
+    let reason = match status.phase {
+        Some(Phase::Failed) => "RevertFailed",
+        _ => "Reverting",
+    };
+    let why = condition(&status.conditions, "Ready").filter(|ready| ready.status != "True");
+    let why = why.map_or_else(String::new, |ready| format!(": {}", ready.message));
+    Some((reason, format!("going back to VMSnapshot {to:?}{why}")))
+}
+
+fn wish(
     wanted: Option<&RevertTo>,
     known: Option<&RevertWish>,
     generation: Option<i64>,
@@ -363,7 +414,7 @@ pub(super) fn wish(
 }
 
 /// Whether a guest's wish to go back to a snapshot was fulfilled.
-pub(super) fn is_reverted(context: &Context, place: &str, wish: &RevertWish) -> bool {
+fn is_reverted(context: &Context, place: &str, wish: &RevertWish) -> bool {
     let found = refs::find(&context.stores.snapshots, place, &wish.to);
     let record =
         found.and_then(|found| Some(action::record(found.status.as_ref()?.record.as_ref())));

@@ -1,6 +1,6 @@
 //! Snapshots.
 
-use std::time::Duration;
+use std::{collections::BTreeSet, time::Duration};
 
 use pve::{
     GuestConfig, SnapshotName,
@@ -45,6 +45,8 @@ impl Act<'_> {
             let moot = match step {
                 StepKind::Snapshot => matches!(error, pve::Error::AlreadyExists { .. }),
                 StepKind::DeleteSnapshot => error.is_not_found(),
+                // Those that are in the way are named below.
+                StepKind::Rollback => matches!(error, pve::Error::InUse { .. }),
                 _ => false,
             };
             if !moot {
@@ -153,6 +155,18 @@ impl Act<'_> {
                         intent.guest, intent.name
                     );
                     return Err(failed(Failure::Lost, text));
+                }
+                if let Some((StepKind::Rollback, _, Err(error))) = &ended {
+                    let text = in_the_way(&list, &intent.name, error);
+                    let known = Some((names(&list), text));
+                    self.cluster
+                        .memory(self.owner, |memory| memory.in_the_way = known);
+                }
+                let known = self
+                    .cluster
+                    .memory(self.owner, |memory| memory.in_the_way.clone());
+                if let Some((_, text)) = known.filter(|(known, _)| *known == names(&list)) {
+                    return Err(self.wait(Waiting::InUse, text, Duration::from_mins(2)));
                 }
                 let newest = self.newest_rollback(&row).await?;
                 match &self.record.reverting {
@@ -398,6 +412,24 @@ impl Act<'_> {
 fn is_ours(snapshot: &Snapshot, intent: &SnapshotIntent) -> bool {
     let text = snapshot.description.as_deref().unwrap_or_default();
     snapshot.name == intent.name && mark::owner_of(text).as_ref() == Some(&intent.owner)
+}
+
+fn names(list: &[Snapshot]) -> BTreeSet<String> {
+    let kept = list.iter().filter(|snapshot| !snapshot.is_current());
+    kept.map(|snapshot| snapshot.name.clone()).collect()
+}
+
+/// Why a guest cannot go back to a snapshot: some storages cannot go back past a newer one.
+fn in_the_way(list: &[Snapshot], to: &str, error: &pve::Error) -> String {
+    let taken = |snapshot: &&Snapshot| snapshot.snaptime.unwrap_or_default();
+    let at = list.iter().find(|snapshot| snapshot.name == to);
+    let at = at.as_ref().map_or(0, taken);
+    let newer = list
+        .iter()
+        .filter(|snapshot| !snapshot.is_current() && taken(snapshot) > at);
+    let newer: Vec<&str> = newer.map(|snapshot| snapshot.name.as_str()).collect();
+    let newer = newer.join(", ");
+    format!("{error}: delete the newer ones first ({newer}), whose state is lost by going back")
 }
 
 /// What tells one description from another.

@@ -338,6 +338,7 @@ fn state(text: &str) -> Option<Error> {
         () if has("is still in use by linked clone")
             || has("referenced by linked clone")
             || has("used in HA resources")
+            || has("is not most recent snapshot")
             || has("is not empty") =>
         {
             Error::InUse { text: owned() }

@@ -247,6 +247,10 @@ fn exits_of_tasks_give_the_same_cases() {
             "base volume 'dir2:100/base-100-disk-0.qcow2' is still in use by linked cloned",
             "in use",
         ),
+        (
+            "can't rollback, 's1' is not most recent snapshot on 'tank:vm-100-disk-0'",
+            "in use",
+        ),
         ("VM quit/powerdown failed - got timeout", "guest timeout"),
         ("received interrupt", "interrupted"),
         ("interrupted by signal", "interrupted"),

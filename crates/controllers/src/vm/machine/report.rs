@@ -1,7 +1,7 @@
 //! What the engine says, as status.
 
 use api::vm::{
-    Bytes, FleetRecord, LARGER_DISKS, NetworkStatus, Phase, StepView, VirtualMachine,
+    Bytes, FleetRecord, GuestRef, LARGER_DISKS, NetworkStatus, Phase, StepView, VirtualMachine,
     VirtualMachineStatus, condition,
 };
 use fleet::{
@@ -11,8 +11,11 @@ use fleet::{
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::ResourceExt as _;
 
-use super::super::{follow, refs::Missing};
-use crate::{conditions::Conditions, context::Context};
+use super::super::{follow, refs::Missing, snapshot};
+use crate::{
+    conditions::Conditions,
+    context::{Context, namespace},
+};
 
 fn begin(context: &Context, machine: &VirtualMachine, before: &[Condition]) -> Conditions {
     Conditions::new(before, context.clock.time(), machine.metadata.generation)
@@ -68,6 +71,16 @@ pub(super) fn status(
     {
         now.set("Ready", false, reason, message);
     }
+    let awaited = snapshot::awaited(
+        context,
+        &namespace(machine),
+        &GuestRef::machine(machine.name_any()),
+        before.revert.as_ref(),
+        before.reverted_to.as_deref(),
+    );
+    if let Some((reason, message)) = awaited.filter(|_| outcome == Outcome::Settled) {
+        now.set("Ready", false, reason, message);
+    }
     let made = record.stage >= Stage::Made;
     match (made, &record.identity) {
         (true, Some(id)) => {
@@ -107,7 +120,7 @@ pub(super) fn status(
     let identity = record.identity.as_ref();
     let console = identity.filter(|_| made).and_then(|identity| {
         if let Some(base) = &context.console {
-            let place = crate::context::namespace(machine);
+            let place = namespace(machine);
             return Some(format!("{base}/console/{place}/{}", machine.name_any()));
         }
         let node = facts.node.as_ref().unwrap_or(&identity.node);
