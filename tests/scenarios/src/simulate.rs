@@ -7,7 +7,9 @@
 //! says what was done when.
 
 mod acts;
+mod backups;
 mod by_hand;
+mod machines;
 mod mischief;
 mod rest;
 
@@ -24,6 +26,7 @@ const SETUP: &str = include_str!("../tests/it/manifests/simulation.yaml");
 
 /// What must have happened at least once in some hundred lives.
 pub const MUST_HAPPEN: &[&str] = &[
+    "act: back up",
     "act: by hand",
     "act: change a container",
     "act: class",
@@ -36,13 +39,18 @@ pub const MUST_HAPPEN: &[&str] = &[
     "act: delete a machine",
     "act: delete a set",
     "act: delete an object",
+    "act: firewall",
+    "act: first-boot data",
     "act: grow",
     "act: label",
     "act: migrate",
     "act: power",
     "act: restart",
+    "act: restore",
     "act: revert",
     "act: scale a set",
+    "act: second disk",
+    "act: second interface",
     "act: snapshot",
     "act: tag",
     "fault: api-away",
@@ -55,13 +63,16 @@ pub const MUST_HAPPEN: &[&str] = &[
     "fault: drop-answer",
     "fault: drop-request",
     "fault: error",
+    "fault: fail-task",
     "fault: forgotten-history",
     "fault: hang",
     "fault: node-death",
     "fault: proxy",
     "ready: Container",
+    "ready: VMBackup",
     "ready: VMClone",
     "ready: VMMigration",
+    "ready: VMRestore",
     "ready: VMSet",
     "ready: VMSnapshot",
     "ready: VirtualMachine",

@@ -86,6 +86,7 @@ pub(super) fn machine(
             "{name} is Ready and wants tags {want:?}, but has {has:?}"
         ));
     }
+    wrong.extend(equipped(machine, guest));
     if let Some(disk) = machine.spec.disks.first() {
         let wanted = disk.size.as_gib();
         // A source that grew before it was copied makes a larger copy, which the machine must say.
@@ -99,6 +100,33 @@ pub(super) fn machine(
         }
     }
     wrong
+}
+
+/// As many disks and interfaces are there as declared.
+fn equipped(machine: &VirtualMachine, guest: &Guest) -> Vec<String> {
+    let numbered = |key: &str, kind: &str| {
+        let number = key.strip_prefix(kind);
+        number.is_some_and(|number| number.parse::<u8>().is_ok())
+    };
+    let disks = guest.config.iter().filter(|(key, value)| {
+        let bus = ["scsi", "virtio", "sata", "ide"];
+        bus.iter().any(|bus| numbered(key, bus)) && !value.contains("media=cdrom")
+    });
+    let cards = guest.config.keys().filter(|key| numbered(key, "net"));
+    let (name, spec) = (machine.name_any(), &machine.spec);
+    let counted = [
+        ("disks", spec.disks.len(), disks.count()),
+        ("interfaces", spec.networks.len(), cards.count()),
+    ];
+    let differs = |(_, wanted, has): &(&str, usize, usize)| *wanted > 0 && wanted != has;
+    counted
+        .into_iter()
+        .filter(differs)
+        .map(|(what, wanted, has)| {
+            let config = &guest.config;
+            format!("{name} is Ready and wants {wanted} {what}, but has {has}: {config:?}")
+        })
+        .collect()
 }
 
 /// The number of the cluster behind the Provider of a life, a flow or a scenario.

@@ -1,7 +1,7 @@
 //! What people do to their objects.
 
 use api::vm::{
-    Container, Phase, VMClone, VMMigration, VMSet, VMSnapshot, VirtualMachine, VirtualMachineSpec,
+    Container, Phase, VMBackup, VMClone, VMMigration, VMRestore, VMSet, VMSnapshot, VirtualMachine,
 };
 use kube::{
     Resource, ResourceExt as _,
@@ -11,7 +11,7 @@ use kube::{
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use super::by_hand::Deed;
+use super::{backups, by_hand::Deed, machines};
 use crate::{Bed, Dice};
 
 /// What was done.
@@ -23,12 +23,12 @@ pub(super) struct Done {
 }
 
 impl Done {
-    fn a(kind: &'static str, said: impl Into<String>) -> Self {
+    pub(super) fn a(kind: &'static str, said: impl Into<String>) -> Self {
         let (kind, said) = (Some(kind), said.into());
         Self { kind, said }
     }
 
-    fn nothing(said: impl Into<String>) -> Self {
+    pub(super) fn nothing(said: impl Into<String>) -> Self {
         let (kind, said) = (None, said.into());
         Self { kind, said }
     }
@@ -36,8 +36,8 @@ impl Done {
 
 /// Does something; says what.
 pub(super) async fn act(bed: &Bed, dice: &mut Dice, turn: u64) -> Done {
-    match dice.below(24) {
-        0..=11 => machine(bed, dice).await,
+    match dice.below(26) {
+        0..=11 => machines::act(bed, dice).await,
         12 | 13 => snapshot(bed, dice, turn).await,
         14 => revert(bed, dice).await,
         15 => copy(bed, dice).await,
@@ -45,10 +45,14 @@ pub(super) async fn act(bed: &Bed, dice: &mut Dice, turn: u64) -> Done {
         18 => container(bed, dice).await,
         19 | 20 => set(bed, dice).await,
         21 => by_hand(bed, dice).await,
-        22 => forget::<VMSnapshot>(bed, dice).await,
-        _ => match dice.below(3) {
+        22 => backups::back_up(bed, dice, turn).await,
+        23 => backups::restore(bed, dice).await,
+        24 => forget::<VMSnapshot>(bed, dice).await,
+        _ => match dice.below(5) {
             0 => forget::<VMClone>(bed, dice).await,
             1 => forget::<VMMigration>(bed, dice).await,
+            2 => forget::<VMBackup>(bed, dice).await,
+            3 => forget::<VMRestore>(bed, dice).await,
             _ => forget::<VirtualMachine>(bed, dice).await,
         },
     }
@@ -67,7 +71,7 @@ where
     items
 }
 
-async fn one<K>(bed: &Bed, dice: &mut Dice) -> Option<K>
+pub(super) async fn one<K>(bed: &Bed, dice: &mut Dice) -> Option<K>
 where
     K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
         + Clone
@@ -83,7 +87,7 @@ where
 }
 
 /// Merges a change into an object that may have gone meanwhile.
-async fn patch<K>(bed: &Bed, name: &str, change: &Value)
+pub(super) async fn patch<K>(bed: &Bed, name: &str, change: &Value)
 where
     K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
         + Clone
@@ -102,7 +106,7 @@ where
     }
 }
 
-async fn delete<K>(bed: &Bed, name: &str)
+pub(super) async fn delete<K>(bed: &Bed, name: &str)
 where
     K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
         + Clone
@@ -130,90 +134,6 @@ where
     let name = object.name_any();
     delete::<K>(bed, &name).await;
     Done::a("delete an object", format!("delete {kind} {name}"))
-}
-
-async fn machine(bed: &Bed, dice: &mut Dice) -> Done {
-    let name = format!("vm-{}", dice.below(4));
-    let api = bed.api::<VirtualMachine>();
-    let Some(machine) = api.get_opt(&name).await.unwrap() else {
-        return create(bed, dice, &name).await;
-    };
-    if machine.metadata.deletion_timestamp.is_some() {
-        return Done::nothing(format!("{name} is going"));
-    }
-    let spec = |change: Value| json!({ "spec": change });
-    match dice.below(8) {
-        0 | 1 => {
-            delete::<VirtualMachine>(bed, &name).await;
-            Done::a("delete a machine", format!("delete {name}"))
-        }
-        2 => {
-            let power = dice.pick(&["On", "On", "Off", "OffHard"]);
-            patch::<VirtualMachine>(bed, &name, &spec(json!({ "powerState": power }))).await;
-            Done::a("power", format!("power of {name}: {power}"))
-        }
-        3 => {
-            let class = dice.pick(&["small", "large"]);
-            let update = dice.pick(&["RestartIfNeeded", "Live"]);
-            let change = json!({ "classRef": { "name": class }, "updatePolicy": update });
-            patch::<VirtualMachine>(bed, &name, &spec(change)).await;
-            Done::a("class", format!("class of {name}: {class}, {update}"))
-        }
-        4 => grow(bed, dice, &name, &machine.spec).await,
-        5 => {
-            let labels =
-                json!({ "metadata": { "labels": { "turn": dice.below(1000).to_string() } } });
-            patch::<VirtualMachine>(bed, &name, &labels).await;
-            Done::a("label", format!("label {name}"))
-        }
-        6 => {
-            let restarts = machine.spec.restarts.unwrap_or_default() + 1;
-            patch::<VirtualMachine>(bed, &name, &spec(json!({ "restarts": restarts }))).await;
-            Done::a("restart", format!("restart {name}"))
-        }
-        _ => {
-            let tag = format!("t{}", dice.below(9));
-            patch::<VirtualMachine>(bed, &name, &spec(json!({ "tags": [tag] }))).await;
-            Done::a("tag", format!("tag {name}: {tag}"))
-        }
-    }
-}
-
-async fn create(bed: &Bed, dice: &mut Dice, name: &str) -> Done {
-    let disk = 10 + dice.below(20);
-    let provider = dice.pick(&["pve", "pve-1"]);
-    let image = dice.pick(&["ubuntu", "ubuntu", "local"]);
-    let linked = dice.below(4) > 0;
-    let document = json!({
-        "apiVersion": "infra.virtrigaud.io/v1beta1",
-        "kind": "VirtualMachine",
-        "metadata": { "name": name },
-        "spec": {
-            "providerRef": { "name": provider },
-            "classRef": { "name": "small" },
-            "imageRef": { "name": image },
-            "linkedClone": linked,
-            "networks": [{ "name": "lan" }],
-            "disks": [{ "name": "root", "size": format!("{disk}Gi") }],
-            "userData": { "cloudInit": { "inline": format!("#cloud-config\nhostname: {name}\n") } },
-        },
-    });
-    bed.try_apply(&document).await.unwrap();
-    Done::a(
-        "create",
-        format!("create {name} on {provider} from {image} with {disk} GiB, linked: {linked}"),
-    )
-}
-
-async fn grow(bed: &Bed, dice: &mut Dice, name: &str, spec: &VirtualMachineSpec) -> Done {
-    let disk = 30 + dice.below(20);
-    let size = spec.disks.first().map_or(0, |disk| disk.size.as_gib());
-    if disk <= size {
-        return Done::nothing(format!("{name} is large enough"));
-    }
-    let change = json!({ "spec": { "disks": [{ "name": "root", "size": format!("{disk}Gi") }] } });
-    patch::<VirtualMachine>(bed, name, &change).await;
-    Done::a("grow", format!("grow {name} from {size} to {disk} GiB"))
 }
 
 async fn snapshot(bed: &Bed, dice: &mut Dice, turn: u64) -> Done {

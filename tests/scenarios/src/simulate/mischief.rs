@@ -137,7 +137,7 @@ async fn is_busy(bed: &Bed, cluster: usize) -> bool {
 
 /// A fault of Proxmox VE.
 fn fault(dice: &mut Dice) -> Fault {
-    let action = match dice.below(9) {
+    let action = match dice.below(10) {
         0 | 1 => Action::DropAnswer,
         2 => Action::DropRequest,
         3 => Action::Proxy { status: 595 },
@@ -147,6 +147,9 @@ fn fault(dice: &mut Dice) -> Fault {
         7 => Action::Error {
             status: dice.pick(&[500, 503]),
             message: "got no worker upid - start worker failed".to_owned(),
+        },
+        8 => Action::FailTask {
+            exit: "command '/sbin/lvcreate' failed: exit code 5".to_owned(),
         },
         _ => Action::delay(Duration::from_millis(dice.below(8_000))),
     };

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use api::vm::{
-    Container, Phase, VMClone, VMMigration, VMSet, VMSnapshot, VirtualMachine,
+    Container, Phase, VMBackup, VMClone, VMMigration, VMRestore, VMSet, VMSnapshot, VirtualMachine,
     VirtualMachineStatus, condition,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
@@ -89,49 +89,60 @@ pub(super) async fn count_reached(bed: &Bed, tally: &mut Tally) {
             }
         )*};
     }
-    count!(VirtualMachine Container VMSnapshot VMMigration VMClone);
+    count!(VirtualMachine Container VMSnapshot VMMigration VMClone VMBackup VMRestore);
     for set in all::<VMSet>(bed).await {
         count("VMSet", None, &set.status.unwrap_or_default().conditions);
     }
 }
 
 async fn unsettled(bed: &Bed) -> Vec<String> {
-    let machines = all::<VirtualMachine>(bed).await;
-    let is_there = |name: &str| machines.iter().any(|machine| machine.name_any() == name);
-    let is_made = |name: &str| {
-        let machine = machines.iter().find(|machine| machine.name_any() == name);
-        machine.is_some_and(|machine| !made_from_nothing(machine, &machines))
+    let origins = Origins {
+        machines: all::<VirtualMachine>(bed).await,
+        backups: all::<VMBackup>(bed).await,
     };
-    let mut stuck: Vec<String> = machines
+    let is_made = |name: &str| {
+        let machine = origins.machine(name);
+        machine.is_some_and(|machine| !origins.are_missing(machine))
+    };
+    let mut stuck: Vec<String> = origins
+        .machines
         .iter()
-        .filter(|machine| !machine_rests(machine, &machines))
+        .filter(|machine| !machine_rests(machine, &origins))
         .map(|machine| format!("{} is stuck: {:?}", machine.name_any(), machine.status))
         .collect();
-    for snapshot in all::<VMSnapshot>(bed).await {
-        let status = snapshot.status.clone().unwrap_or_default();
-        let over = is_over(status.phase, &status.conditions);
-        let going = snapshot.metadata.deletion_timestamp.is_some();
-        if going || (!over && is_made(&snapshot.spec.vm_ref.name)) {
-            stuck.push(format!("snapshot {}: {status:?}", snapshot.name_any()));
-        }
+    macro_rules! waits_for_its_machine {
+        ($($kind:ident)*) => {$(
+            for object in all::<$kind>(bed).await {
+                let status = object.status.clone().unwrap_or_default();
+                let over = is_over(status.phase, &status.conditions);
+                let going = object.metadata.deletion_timestamp.is_some();
+                if going || (!over && is_made(&object.spec.vm_ref.name)) {
+                    let name = object.name_any();
+                    stuck.push(format!("{} {name}: {status:?}", stringify!($kind)));
+                }
+            }
+        )*};
     }
-    for migration in all::<VMMigration>(bed).await {
-        let status = migration.status.clone().unwrap_or_default();
-        let over = is_over(status.phase, &status.conditions);
-        let going = migration.metadata.deletion_timestamp.is_some();
-        if going || (!over && is_made(&migration.spec.vm_ref.name)) {
-            stuck.push(format!("migration {}: {status:?}", migration.name_any()));
-        }
-    }
+    waits_for_its_machine!(VMSnapshot VMMigration VMBackup);
+    // What cannot be made is told of by the machine itself.
+    let failed = |name: &str| {
+        let machine = origins.machine(name);
+        machine.is_none_or(|machine| origins.are_missing(machine))
+    };
     for clone in all::<VMClone>(bed).await {
         let status = clone.status.clone().unwrap_or_default();
         let over = is_over(status.phase, &status.conditions);
-        let vain = !is_there(&clone.spec.source_vm_ref.name) || !is_there(&clone.name_any());
-        // A copy that cannot be made is told of by the machine itself.
-        let machine = machines.iter().find(|m| m.name_any() == clone.name_any());
-        let failed = machine.is_some_and(|machine| made_from_nothing(machine, &machines));
-        if clone.metadata.deletion_timestamp.is_some() || !(over || vain || failed) {
+        let vain = origins.machine(&clone.spec.source_vm_ref.name).is_none();
+        let done = over || vain || failed(&clone.name_any());
+        if clone.metadata.deletion_timestamp.is_some() || !done {
             stuck.push(format!("clone {}: {status:?}", clone.name_any()));
+        }
+    }
+    for restore in all::<VMRestore>(bed).await {
+        let status = restore.status.clone().unwrap_or_default();
+        let done = is_over(status.phase, &status.conditions) || failed(&restore.spec.target_name);
+        if restore.metadata.deletion_timestamp.is_some() || !done {
+            stuck.push(format!("restore {}: {status:?}", restore.name_any()));
         }
     }
     for container in all::<Container>(bed).await {
@@ -153,10 +164,21 @@ async fn unsettled(bed: &Bed) -> Vec<String> {
     stuck
 }
 
+/// A guest cannot go back to what is gone, nor past a newer snapshot on every storage; it says so.
+fn cannot_go_back(conditions: &[Condition]) -> bool {
+    condition(conditions, "Ready").is_some_and(|ready| {
+        ["SnapshotNotFound", "RevertFailed"].contains(&ready.reason.as_str())
+            || ready.message.contains("delete the newer ones first")
+    })
+}
+
 /// Done; or failed for a reason that nobody could have helped: nothing tells whether it was done, what it was to be
 /// done to was not there any more, or PVE does not move local disks that have snapshots.
 fn is_over(phase: Option<Phase>, conditions: &[Condition]) -> bool {
     let ready = condition(conditions, "Ready");
+    if cannot_go_back(conditions) {
+        return true;
+    }
     let excused = ready.is_some_and(|ready| match ready.reason.as_str() {
         "OutcomeUnknown" | "GuestLost" => true,
         "Unsupported" => ready.message.contains("snapshot exists"),
@@ -188,33 +210,56 @@ fn was_started_too_early(status: &VirtualMachineStatus) -> bool {
         && status.power_state.as_deref() == Some("On")
 }
 
-/// What was to be copied was gone before it was, or never will be anything to copy: the machine says so, and waits.
-fn made_from_nothing(machine: &VirtualMachine, machines: &[VirtualMachine]) -> bool {
-    let mut at = machine;
-    // Copies of copies of copies; more than there are machines is a circle.
-    for _ in machines {
-        if copy_is_impossible(at) {
-            return true;
-        }
-        let Some(from) = at.spec.clone_from.as_ref().filter(|_| !is_provisioned(at)) else {
-            return false;
-        };
-        match machines.iter().find(|it| it.name_any() == from.vm_ref.name) {
-            Some(source) => at = source,
-            None => return true,
-        }
-    }
-    true
+/// What machines may be made of.
+struct Origins {
+    machines: Vec<VirtualMachine>,
+    backups: Vec<VMBackup>,
 }
 
-fn machine_rests(machine: &VirtualMachine, machines: &[VirtualMachine]) -> bool {
+impl Origins {
+    fn machine(&self, name: &str) -> Option<&VirtualMachine> {
+        let mut machines = self.machines.iter();
+        machines.find(|machine| machine.name_any() == name)
+    }
+
+    /// What was to be copied or restored was gone before it was, or never will be anything to copy: the machine says so, and
+    /// waits.
+    fn are_missing(&self, machine: &VirtualMachine) -> bool {
+        let mut at = machine;
+        // Copies of copies of copies; more than there are machines is a circle.
+        for _ in &self.machines {
+            if copy_is_impossible(at) {
+                return true;
+            }
+            if is_provisioned(at) {
+                return false;
+            }
+            let backup = at.spec.restore_from.as_ref();
+            if let Some(backup) = backup.and_then(|from| from.backup_ref.as_ref()) {
+                let mut backups = self.backups.iter();
+                return !backups.any(|it| it.name_any() == backup.name);
+            }
+            let Some(from) = &at.spec.clone_from else {
+                return false;
+            };
+            match self.machine(&from.vm_ref.name) {
+                Some(source) => at = source,
+                None => return true,
+            }
+        }
+        true
+    }
+}
+
+fn machine_rests(machine: &VirtualMachine, origins: &Origins) -> bool {
     let Some(status) = &machine.status else {
         return false;
     };
     if machine.metadata.deletion_timestamp.is_some() {
         return false;
     }
-    made_from_nothing(machine, machines)
+    origins.are_missing(machine)
         || was_started_too_early(status)
+        || cannot_go_back(&status.conditions)
         || (ready(&status.conditions) && status.observed_generation == machine.metadata.generation)
 }
