@@ -210,7 +210,8 @@ impl Bed {
         let guest = self.guest(name).await;
         let root = self.root();
         let node = root.node(&NodeName::new(guest.node.as_str()).unwrap());
-        let how = MigrateQemu::online(NodeName::new(to).unwrap());
+        let mut how = MigrateQemu::online(NodeName::new(to).unwrap());
+        how.with_local_disks = true;
         let handle = node.qemu(Vmid::new(guest.vmid).unwrap());
         root.wait(&handle.migrate(&how).await.unwrap())
             .await

@@ -152,7 +152,11 @@ impl Pass<'_> {
     fn has_other_password(&mut self, identity: &Identity) -> bool {
         let init = self.intent.init.as_ref();
         let native = init.filter(|init| init.mode == InitMode::Native && !init.forgotten);
-        let Some(password) = native.and_then(|init| init.password.as_ref()) else {
+        let Some(init) = native else {
+            return false;
+        };
+        let Some(password) = &init.password else {
+            self.record.password = None;
             return false;
         };
         let declared = glance(password, identity.uuid);

@@ -195,6 +195,51 @@ async fn what_is_no_longer_said_about_high_availability_and_firewall_is_taken_ba
 }
 
 #[tokio::test(start_paused = true)]
+async fn rules_that_somebody_made_stay_until_rules_are_declared_and_then_the_declared_ones_go() {
+    let mut bench = Bench::new();
+    bench.ready().await;
+    let mut intent = machine("web", TEMPLATE);
+    let owner = bench.want(intent.clone());
+    bench.run().await;
+    let identity = bench.record(&owner).identity.clone().unwrap();
+    let guest = bench.client().node(&identity.node).qemu(identity.vmid);
+    let by_hand = pve::api::firewall::Rule {
+        kind: "in".to_owned(),
+        action: "ACCEPT".to_owned(),
+        enable: true,
+        proto: Some("tcp".to_owned()),
+        dport: Some("8080".to_owned()),
+        ..Default::default()
+    };
+    guest.firewall().add_rule(&by_hand).await.unwrap();
+    let ports = async || {
+        let rules = guest.firewall().rules().await.unwrap();
+        let ports = rules.into_iter().filter_map(|rule| rule.dport);
+        ports.collect::<Vec<_>>()
+    };
+    let rule = FirewallRule {
+        action: "accept".to_owned(),
+        proto: Some("tcp".to_owned()),
+        dport: Some("22".to_owned()),
+        ..FirewallRule::default()
+    };
+    for (rules, left) in [
+        (vec![], vec!["8080"]),
+        (vec![rule], vec!["22"]),
+        (vec![], vec![]),
+    ] {
+        intent.options.firewall = Some(FirewallIntent {
+            enable: Some(true),
+            rules,
+            ..FirewallIntent::default()
+        });
+        bench.want(intent.clone());
+        bench.run().await;
+        assert_eq!(ports().await, left, "{}", bench.stories());
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_change_of_rules_leaves_no_moment_without_any() {
     let mut bench = Bench::new();
     bench.ready().await;

@@ -96,10 +96,17 @@ async fn a_password_of_pves_own_cloud_init_that_was_changed_is_reported() {
     bench.run().await;
     assert!(!bench.progress(&owner).facts.stale_first_boot);
     intent.init.as_mut().unwrap().password = Some("secret".into());
-    bench.want(intent);
+    bench.want(intent.clone());
     bench.run().await;
     assert_eq!(bench.progress(&owner).outcome, Outcome::Settled);
     assert!(bench.progress(&owner).facts.stale_first_boot);
+    // One that was taken back does not speak against the next.
+    for password in [None, Some("new".into())] {
+        intent.init.as_mut().unwrap().password = password;
+        bench.want(intent.clone());
+        bench.run().await;
+        assert!(!bench.progress(&owner).facts.stale_first_boot);
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -174,6 +181,38 @@ async fn pves_own_drive_carries_user_keys_and_addresses() {
     bench.delete(&owner);
     bench.run().await;
     assert_eq!(bench.progress(&owner).outcome, Outcome::Gone);
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_is_no_longer_declared_is_taken_back_but_not_who_was_only_forgotten() {
+    for forgotten in [true, false] {
+        let mut bench = Bench::new();
+        bench.ready().await;
+        let mut intent = machine("web", TEMPLATE);
+        intent.init = Some(fleet::intent::Init {
+            mode: InitMode::Native,
+            user: Some("admin".to_owned()),
+            ssh_keys: vec!["ssh-ed25519 AAAAC3Nza admin@example.com".to_owned()],
+            ..fleet::intent::Init::default()
+        });
+        let owner = bench.want(intent.clone());
+        bench.run().await;
+        intent.init = Some(fleet::intent::Init {
+            mode: InitMode::Native,
+            forgotten,
+            ..fleet::intent::Init::default()
+        });
+        bench.want(intent);
+        bench.run().await;
+        assert_eq!(bench.progress(&owner).outcome, Outcome::Settled);
+        let identity = bench.record(&owner).identity.clone().unwrap();
+        let guest = bench.client().node(&identity.node).qemu(identity.vmid);
+        let view = pve::api::guest::ConfigView::Next;
+        let config = guest.config(view).await.unwrap();
+        for key in ["ciuser", "sshkeys"] {
+            assert_eq!(config.get(key).is_some(), forgotten, "{key}");
+        }
+    }
 }
 
 /// Somebody starts the copy as soon as it exists, before it was configured.

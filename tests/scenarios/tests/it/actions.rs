@@ -220,6 +220,34 @@ spec:
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_schedule_forgets_what_went_with_its_machine() {
+    let bed = with_machine().await;
+    bed.apply(
+        r#"
+apiVersion: infra.virtrigaud.io/v1beta1
+kind: VMSnapshotSchedule
+metadata: { name: hourly }
+spec:
+  vmRef: { name: web-server }
+  schedule: "0 * * * *"
+  retention: { maxCount: 5 }
+"#,
+    )
+    .await;
+    bed.until_ready::<VMSnapshotSchedule>("hourly").await;
+    bed.sleep(Duration::from_mins(130)).await;
+    let before = bed.names::<VMSnapshot>().await;
+    assert_eq!(before.len(), 2, "{before:?}");
+    bed.delete::<VirtualMachine>("web-server").await;
+    bed.apply(manifest!("machine")).await;
+    bed.until_ready::<VirtualMachine>("web-server").await;
+    bed.sleep(Duration::from_mins(70)).await;
+    let after = bed.names::<VMSnapshot>().await;
+    assert!(after.iter().all(|it| !before.contains(it)), "{after:?}");
+    assert!(!after.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_running_machine_moves_to_another_node() {
     let bed = with_machine().await;
     let before = bed.guest("web-server").await.node;

@@ -8,12 +8,14 @@
 mod actions;
 mod adoption;
 mod budgets;
+mod by_hand;
 mod cluster_api;
 mod documented;
 mod effects;
 mod failures;
 mod fields;
 mod images;
+mod reverts;
 mod sets;
 mod simulation;
 mod unreadable;

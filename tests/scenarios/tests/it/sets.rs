@@ -62,6 +62,28 @@ spec: { source: 9000 }
 }
 
 #[tokio::test(start_paused = true)]
+async fn machines_whose_boot_disk_gets_another_name_are_made_anew() {
+    let bed = prepared().await;
+    let disks =
+        |name: &str| json!({"template": {"spec": {"disks": [{"name": name, "size": "40Gi"}]}}});
+    bed.try_apply(&web_set(2)).await.unwrap();
+    bed.change::<VMSet>("web", disks("boot")).await;
+    bed.until_ready::<VMSet>("web").await;
+    let before = uids(&bed).await;
+    bed.change::<VMSet>("web", disks("system")).await;
+    bed.until_ready::<VMSet>("web").await;
+    let after = uids(&bed).await;
+    assert_eq!(after.len(), 2);
+    assert!(before.is_disjoint(&after), "{before:?} {after:?}");
+}
+
+async fn uids(bed: &Bed) -> BTreeSet<String> {
+    let machines = bed.api::<VirtualMachine>();
+    let all = machines.list(&ListParams::default()).await.unwrap();
+    all.iter().filter_map(kube::ResourceExt::uid).collect()
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_machine_keeps_its_image() {
     let bed = prepared().await;
     bed.apply(manifest!("machine")).await;

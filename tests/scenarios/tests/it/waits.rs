@@ -47,6 +47,35 @@ stringData: { userData: '#cloud-config' }
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_machine_that_was_never_on_waits_for_a_secret_that_it_is_told_of_later() {
+    let bed = prepared().await;
+    let mut boots = bed.pve().boots();
+    let mut machine = told_by_secret();
+    let told = machine["spec"]["userData"].take();
+    machine["spec"]["powerState"] = json!("Off");
+    bed.try_apply(&machine).await.unwrap();
+    bed.until_ready::<VirtualMachine>("web").await;
+    let late = json!({ "userData": told, "powerState": "On" });
+    bed.change::<VirtualMachine>("web", late).await;
+    bed.until_reason::<VirtualMachine>("web", "Ready", "SecretNotFound")
+        .await;
+    bed.sleep(Duration::from_mins(5)).await;
+    assert!(!bed.guest("web").await.running, "it does not know its data");
+    bed.apply(
+        "
+apiVersion: v1
+kind: Secret
+metadata: { name: late }
+stringData: { userData: '#cloud-config' }
+",
+    )
+    .await;
+    bed.until_ready::<VirtualMachine>("web").await;
+    let boot = boots.try_recv().unwrap();
+    assert_eq!(boot.seed.unwrap().user_data, "#cloud-config");
+}
+
+#[tokio::test(start_paused = true)]
 async fn machines_made_together_keep_apart_from_whoever_has_the_label() {
     let bed = prepared().await;
     bed.apply(POLICY).await;
