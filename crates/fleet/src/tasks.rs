@@ -2,7 +2,7 @@
 //!
 //! A call that changes something has only begun it; its task's end is the truth, and PVE must be asked for it. Two things keep
 //! the questions few and yet early. How long a step takes is learned ([`crate::habit`]), so that they are put where the end is
-//! likely. And they are put together: one or two tasks are asked for by name, more of them by one list for the whole cluster;
+//! likely. And they are put together: a single task is asked for by name, more of them by one list for the whole cluster;
 //! of several tasks of one owner only the one that is expected last decides when, because the owner waits for all of them.
 //!
 //! The list is what each node last told the others: at the end of a task, but for tasks whose daemon was restarted meanwhile
@@ -93,7 +93,7 @@ const LONGEST: Duration = Duration::from_secs(10);
 const IMPATIENT: Duration = Duration::from_secs(2);
 /// Ends nobody came for are forgotten after this.
 const KEPT: Duration = Duration::from_hours(1);
-/// So many tasks are asked for by name; beyond, one list is cheaper.
+/// So many tasks that should have ended are asked for by name beside a list.
 const FEW: usize = 2;
 /// A task that should have ended is asked for by name this often while lists show it running.
 const NAMED_EVERY: Duration = Duration::from_secs(3);
@@ -326,7 +326,7 @@ impl Tasks {
 
     /// What to ask now.
     pub(crate) fn question(&self, now: Instant) -> Question {
-        if self.flying.len() > FEW {
+        if self.flying.len() > 1 {
             let overdue = self.flying.iter().filter(|(_, flight)| {
                 flight.questions.is_empty()
                     && flight.due <= now
