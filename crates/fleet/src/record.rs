@@ -15,6 +15,7 @@ use uuid::Uuid;
 
 use crate::{
     ClusterName, NodeName, Owner, Upid, Vmid,
+    cloudinit::SeedFiles,
     intent::{DiskSlot, Mac},
     prop::Prop,
 };
@@ -171,10 +172,18 @@ pub enum StepKind {
 pub struct Seed {
     /// The volume it is uploaded as.
     pub volume: String,
-    /// Digest of its contents.
-    pub digest: String,
+    /// A glance at its contents.
+    #[serde(rename = "digest")]
+    pub glance: String,
     /// How far it has come.
     pub state: SeedState,
+}
+
+impl Seed {
+    /// Whether these files are what it was made of. Records of earlier releases say more of them than a glance.
+    pub(crate) fn holds(&self, files: &SeedFiles) -> bool {
+        self.glance.starts_with(&files.glance())
+    }
 }
 
 /// A first-boot image of an identity that was given up, to be removed.

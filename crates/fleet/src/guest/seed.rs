@@ -62,7 +62,7 @@ impl Pass<'_> {
         };
         Ok(Some(Seed {
             volume: format!("{storage}:iso/{PREFIX}{name}.iso"),
-            digest: String::new(),
+            glance: String::new(),
             state: SeedState::Planned,
         }))
     }
@@ -104,7 +104,7 @@ impl Pass<'_> {
         };
         let files = self.seed_files(init, identity)?;
         // Until the guest was started for the first time, what was declared anew is uploaded anew.
-        if seed.state == SeedState::Uploaded && seed.digest == files.digest() {
+        if seed.state == SeedState::Uploaded && seed.holds(&files) {
             return Ok(());
         }
         let image = files
@@ -129,7 +129,7 @@ impl Pass<'_> {
         match sent {
             Ok(upid) => {
                 if let Some(seed) = &mut self.record.seed {
-                    seed.digest = files.digest();
+                    seed.glance = files.glance();
                 }
                 let task = self
                     .cluster
@@ -172,11 +172,10 @@ impl Pass<'_> {
             let booted = self.record.booted || identity.adopted;
             return booted && !init.forgotten && self.intent.proof.is_none();
         };
-        if init.forgotten || seed.digest.is_empty() || !self.record.booted {
+        if init.forgotten || seed.glance.is_empty() || !self.record.booted {
             return false;
         }
-        SeedFiles::render(self.intent, init, identity)
-            .is_ok_and(|files| files.digest() != seed.digest)
+        SeedFiles::render(self.intent, init, identity).is_ok_and(|files| !seed.holds(&files))
     }
 
     /// Takes the first-boot image out of its drive, and keeps this boot order.

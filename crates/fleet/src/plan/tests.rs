@@ -50,7 +50,7 @@ fn a_new_guest_is_configured_grown_started_heard_and_cleaned_up_in_this_order() 
     changes.grow.insert("scsi0".to_owned(), Size::gib(40));
     let seed = Seed {
         volume: "v".to_owned(),
-        digest: String::new(),
+        glance: String::new(),
         state: SeedState::Uploaded,
     };
     let young = Known {
@@ -83,7 +83,7 @@ fn a_new_guest_is_configured_grown_started_heard_and_cleaned_up_in_this_order() 
 fn a_first_boot_image_stays_until_the_guest_has_read_it() {
     let seed = Seed {
         volume: "v".to_owned(),
-        digest: String::new(),
+        glance: String::new(),
         state: SeedState::Uploaded,
     };
     let unread = Known {
@@ -156,7 +156,7 @@ fn what_was_left_for_the_next_start_is_written_before_a_restart() {
 fn an_image_that_was_surely_read_goes_although_the_guest_is_silent() {
     let seed = Seed {
         volume: "v".to_owned(),
-        digest: String::new(),
+        glance: String::new(),
         state: SeedState::Uploaded,
     };
     let silent = Known {
