@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use api::infrastructure::v1beta1::ProxmoxMachine;
 use api::vm::{
     Container, GuestKind, PowerState, VMBackup, VMClass, VMImage, VMSnapshot, VirtualMachine,
+    condition,
 };
 use kube::{ResourceExt as _, api::ListParams};
 use pve::{
@@ -72,6 +73,7 @@ impl Bed {
         let classes = self.api::<VMClass>().list(&list).await.unwrap().items;
         for machine in &machines {
             wrong.extend(told::machine(machine, &classes, &made));
+            wrong.extend(self.unguarded(machine, &made).await);
         }
         for node in &nodes {
             wrong.extend(told::node(node, &made));
@@ -91,6 +93,23 @@ impl Bed {
             wrong.extend(self.stray_snapshots(guest, &snapshots).await);
         }
         wrong
+    }
+
+    /// A machine that is ready has the firewall rules that it declares, and no others.
+    async fn unguarded(&self, machine: &VirtualMachine, made: &[&Guest]) -> Option<String> {
+        let firewall = machine.spec.firewall.as_ref()?;
+        let conditions = &machine.status.as_ref()?.conditions;
+        let ready = condition(conditions, "Ready").is_some_and(|it| it.status == "True");
+        let name = machine.name_any();
+        let guest = made.iter().find(|guest| ready && guest.name == name)?;
+        let node = NodeName::new(guest.node.as_str()).unwrap();
+        let qemu = self.root_of(guest.cluster).node(&node);
+        let qemu = qemu.qemu(Vmid::new(guest.vmid).unwrap());
+        let has = qemu.firewall().rules().await.unwrap();
+        let has: Vec<_> = has.into_iter().filter_map(|rule| rule.dport).collect();
+        let wants = firewall.rules.iter().filter_map(|rule| rule.ports.clone());
+        let wants: Vec<_> = wants.collect();
+        (has != wants).then(|| format!("{name} wants ports {wants:?} open, but has {has:?}"))
     }
 
     /// Volumes that no guest has, and what was left behind of first boots, downloads and backups.
