@@ -142,6 +142,8 @@ pub(crate) struct Memory {
     pub(crate) destroyed: bool,
     /// Until when nothing is tried again, and why.
     pub(crate) rests: Option<(Instant, String)>,
+    /// Since when it waits for who holds the guest.
+    pub(crate) locked: Option<Instant>,
     /// Why it cannot go back to a snapshot as long as there are just these.
     pub(crate) in_the_way: Option<(BTreeSet<String>, String)>,
     /// When high availability was asked to move or stop it, which it does in its own time.
@@ -353,6 +355,17 @@ impl Cluster {
         *timer = (*timer).min(at);
         drop(state);
         self.poke.notify_one();
+    }
+
+    /// How long to wait for who holds the guest: a moment at first, and longer the longer it is held.
+    pub(crate) fn patience(&self, owner: &Owner) -> Duration {
+        let now = Instant::now();
+        let since = self.memory(owner, |memory| *memory.locked.get_or_insert(now));
+        let pause = ((now - since) / 4).clamp(Duration::from_secs(2), Duration::from_mins(1));
+        if pause < crate::watcher::RHYTHM {
+            self.refresh();
+        }
+        pause
     }
 
     /// Takes note of a task that was started just now.

@@ -31,13 +31,13 @@ impl Act<'_> {
                 _ => self.trouble("removing a backup", error),
             });
         }
-        let Some(row) = self.row(&view).await? else {
-            return Err(failed(
-                Failure::Lost,
-                format!("guest {} does not exist", intent.guest),
-            ));
+        let row = self.row(&view).await?;
+        let lost = || {
+            let text = format!("guest {} does not exist", intent.guest);
+            failed(Failure::Lost, text)
         };
         if !self.record.begun {
+            let row = row.ok_or_else(lost)?;
             // From here on what is found on the storage may be our own work.
             self.record.begun = true;
             self.record.subject = Some(Subject {
@@ -49,12 +49,9 @@ impl Act<'_> {
             self.record.facts.node = Some(row.node);
             return Ok(Outcome::Persist);
         }
-        let from = self
-            .record
-            .facts
-            .node
-            .clone()
-            .unwrap_or_else(|| row.node.clone());
+        let began = self.record.facts.node.clone();
+        let from = began.or_else(|| row.as_ref().map(|row| row.node.clone()));
+        let from = from.ok_or_else(lost)?;
         let at = self.reaching(intent, &view, &from)?;
         let found = self.find(intent, &at).await?;
         if let Some((first, more)) = found.split_first() {
@@ -81,6 +78,10 @@ impl Act<'_> {
             );
             return Err(failed(Failure::GaveUp, text));
         }
+        let Some(row) = row else {
+            self.no_backup_runs(&from).await?;
+            return Err(lost());
+        };
         if self.checked(&row).await?.is_none() {
             let text = format!("guest {} is not the one that was meant", intent.guest);
             return Err(failed(Failure::Foreign, text));

@@ -399,11 +399,15 @@ impl Act<'_> {
     /// Waits while the guest carries a lock.
     pub(super) fn free(&mut self, row: &GuestRow) -> Flow<()> {
         match row.lock.as_deref().filter(|lock| *lock != "suspended") {
-            None => Ok(()),
+            None => {
+                self.cluster
+                    .memory(self.owner, |memory| memory.locked = None);
+                Ok(())
+            }
             Some(lock) => {
                 let message = format!("the guest is locked ({lock})");
-                self.cluster.refresh();
-                Err(self.wait(Waiting::Locked, message, Duration::from_secs(3)))
+                let pause = self.cluster.patience(self.owner);
+                Err(self.wait(Waiting::Locked, message, pause))
             }
         }
     }

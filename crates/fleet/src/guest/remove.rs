@@ -68,7 +68,8 @@ impl Pass<'_> {
         };
         if let Some(lock) = config.lock().filter(|lock| *lock != "suspended") {
             let message = format!("the guest is locked ({lock})");
-            return Ok(self.wait(Waiting::Locked, message, Duration::from_secs(2)));
+            let pause = self.cluster.patience(&self.intent.owner);
+            return Ok(self.wait(Waiting::Locked, message, pause));
         }
         self.record.stage = Stage::Removing;
         match self.deletion() {

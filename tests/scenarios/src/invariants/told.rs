@@ -118,7 +118,11 @@ fn equipped(machine: &VirtualMachine, guest: &Guest) -> Vec<String> {
         ("disks", spec.disks.len(), disks.count()),
         ("interfaces", spec.networks.len(), cards.count()),
     ];
-    let differs = |(_, wanted, has): &(&str, usize, usize)| *wanted > 0 && wanted != has;
+    // What a copy brings beyond what is declared is left alone.
+    let copied = spec.clone_from.is_some();
+    let differs = |(what, wanted, has): &(&str, usize, usize)| {
+        *wanted > 0 && wanted != has && !(copied && *what == "disks" && wanted < has)
+    };
     counted
         .into_iter()
         .filter(differs)

@@ -153,7 +153,11 @@ fn fault(dice: &mut Dice) -> Fault {
         },
         _ => Action::delay(Duration::from_millis(dice.below(8_000))),
     };
-    let route = dice.pick(&["*", "POST *", "PUT *", "GET *", "DELETE *"]);
+    let route = match action {
+        // The removal of a snapshot that dies leaves a lock that only root can take away.
+        Action::FailTask { .. } => "POST *",
+        _ => dice.pick(&["*", "POST *", "PUT *", "GET *", "DELETE *"]),
+    };
     Fault {
         times: Some(1 + dice.below(6)),
         ..Fault::sometimes(route, 0.5, action)

@@ -157,7 +157,11 @@ async fn unsettled(bed: &Bed) -> Vec<String> {
         let status = set.status.clone().unwrap_or_default();
         let current = status.observed_generation == set.metadata.generation;
         let going = set.metadata.deletion_timestamp.is_some();
-        if going || !current || !ready(&status.conditions) {
+        let lacks_one = origins.machines.iter().any(|machine| {
+            let conditions = machine.status.iter().flat_map(|it| it.conditions.clone());
+            machine.labels().contains_key("app") && cannot_go_back(&conditions.collect::<Vec<_>>())
+        });
+        if going || !current || !(ready(&status.conditions) || lacks_one) {
             stuck.push(format!("set {}: {status:?}", set.name_any()));
         }
     }

@@ -339,6 +339,34 @@ spec: { backupRef: { name: nightly }, targetName: web-restored }
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_backup_that_nobody_heard_of_is_found_though_its_machine_is_gone() {
+    let mut bed = with_machine().await;
+    let begun = "POST /nodes/{node}/vzdump";
+    let fault = pve_sim::Fault::once(begun, pve_sim::Action::DropAnswer);
+    bed.pve().control().inject(fault);
+    bed.apply(
+        "
+apiVersion: infra.virtrigaud.io/v1beta1
+kind: VMBackup
+metadata: { name: nightly }
+spec: { vmRef: { name: web-server }, storage: nfs, deletionPolicy: Delete }
+",
+    )
+    .await;
+    while bed.count(begun) == 0 {
+        bed.sleep(Duration::from_millis(50)).await;
+    }
+    bed.crash_operator().await;
+    bed.sleep(Duration::from_mins(10)).await;
+    bed.destroy("web-server").await;
+    bed.start_operator();
+    let backup: VMBackup = bed.until_ready("nightly").await;
+    assert!(backup.status.unwrap().volume.is_some());
+    bed.delete::<VMBackup>("nightly").await;
+    assert_eq!(bed.backups("nfs").await, Vec::<String>::new());
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_container_comes_and_goes() {
     let bed = prepared().await;
     let foreign = bed.foreign().await;

@@ -27,14 +27,11 @@ fn random_lives_under_faults_and_crashes_end_well() {
     assert!(never.is_empty(), "never happened: {never:?}\n{tally}");
 }
 
-/// Each of these has once shown something: a snapshot that waited for ever, a guest that was moved while it booted, a
-/// first-boot image that was wanted again after it was gone, a VMID that had become a container's or another machine's, a
-/// change by hand in the moment of a crash, a copy whose source went while it was made.
+/// Each of these has once shown something: a guest that could not go back past a newer snapshot and did not say so, a backup
+/// of which nobody heard before its machine was gone, and a lock that was asked for all the time.
 #[test]
 fn lives_that_once_ended_badly_end_well() {
-    for seed in [
-        203, 231, 262, 273, 306, 330, 354, 660, 688, 1063, 1345, 2887, 5252, 5726, 6786, 7929,
-    ] {
+    for seed in [96, 350, 410, 433, 477] {
         end_well(seed..seed + 1, simulate);
     }
     for seed in [104, 119] {
