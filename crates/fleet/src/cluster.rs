@@ -357,15 +357,30 @@ impl Cluster {
         self.poke.notify_one();
     }
 
-    /// How long to wait for who holds the guest: a moment at first, and longer the longer it is held.
-    pub(crate) fn patience(&self, owner: &Owner) -> Duration {
+    /// How long to wait for who holds the guest, a moment at first and longer the longer it is held; and what to say.
+    pub(crate) fn held(
+        &self,
+        owner: &Owner,
+        kind: GuestKind,
+        vmid: Vmid,
+        lock: &str,
+    ) -> (Duration, String) {
         let now = Instant::now();
         let since = self.memory(owner, |memory| *memory.locked.get_or_insert(now));
         let pause = ((now - since) / 4).clamp(Duration::from_secs(2), Duration::from_mins(1));
+        let mut message = format!("the guest is locked ({lock})");
         if pause < crate::watcher::RHYTHM {
             self.refresh();
+        } else {
+            let tool = match kind {
+                GuestKind::Qemu => "qm",
+                GuestKind::Lxc => "pct",
+            };
+            message = format!(
+                "{message}; if no task of Proxmox VE holds it any more, free it on its node: {tool} unlock {vmid}"
+            );
         }
-        pause
+        (pause, message)
     }
 
     /// Takes note of a task that was started just now.

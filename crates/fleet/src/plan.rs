@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use crate::{
-    Size, StorageId, Waiting,
+    Size, StorageId,
     diff::Changes,
     facts::PowerFact,
     intent::{Management, Power, Update},
@@ -53,8 +53,8 @@ pub(crate) enum Step {
 pub(crate) enum After {
     /// Nothing: all is well.
     Settled,
-    /// Something must come from outside.
-    Wait(Waiting, String),
+    /// Nobody else holds the guest any more.
+    Unlocked(String),
 }
 
 /// What is known about a guest that exists and is ours.
@@ -98,8 +98,7 @@ pub(crate) fn plan(wanted: Wanted, known: &Known<'_>) -> (Vec<Step>, After) {
         return (Vec::new(), After::Settled);
     }
     if let Some(lock) = known.lock.filter(|lock| *lock != "suspended") {
-        let message = format!("the guest is locked ({lock})");
-        return (Vec::new(), After::Wait(Waiting::Locked, message));
+        return (Vec::new(), After::Unlocked(lock.to_owned()));
     }
     let running = matches!(known.power, PowerFact::Running | PowerFact::Paused);
     let mut steps = Vec::new();

@@ -130,7 +130,8 @@ impl Life {
 
     /// The controllers may be doomed to crash, time passes, and when they have crashed they are started again.
     async fn pass_time(&mut self) {
-        if self.dice.one_in(3) {
+        // A second crash point would be left over for controllers that nobody starts again.
+        if !self.crash_due && self.dice.one_in(3) {
             let point = CrashPoint {
                 call: 1 + self.dice.below(12),
                 carried_out: self.dice.one_in(2),

@@ -405,8 +405,7 @@ impl Act<'_> {
                 Ok(())
             }
             Some(lock) => {
-                let message = format!("the guest is locked ({lock})");
-                let pause = self.cluster.patience(self.owner);
+                let (pause, message) = self.cluster.held(self.owner, row.kind, self.guest, lock);
                 Err(self.wait(Waiting::Locked, message, pause))
             }
         }

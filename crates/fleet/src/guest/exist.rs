@@ -222,8 +222,15 @@ impl Pass<'_> {
             return Ok(Outcome::Persist);
         }
         match after {
-            After::Wait(what, message) => Ok(self.wait(what, message, Duration::from_secs(5))),
-            After::Settled => Ok(self.settled(&identity, node, power)),
+            After::Unlocked(lock) => {
+                let owner = &self.intent.owner;
+                let held = self.cluster.held(owner, self.kind(), identity.vmid, &lock);
+                Ok(self.wait(Waiting::Locked, held.1, held.0))
+            }
+            After::Settled => {
+                self.memory(|memory| memory.locked = None);
+                Ok(self.settled(&identity, node, power))
+            }
         }
     }
 

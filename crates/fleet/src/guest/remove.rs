@@ -67,8 +67,8 @@ impl Pass<'_> {
             },
         };
         if let Some(lock) = config.lock().filter(|lock| *lock != "suspended") {
-            let message = format!("the guest is locked ({lock})");
-            let pause = self.cluster.patience(&self.intent.owner);
+            let owner = &self.intent.owner;
+            let (pause, message) = self.cluster.held(owner, self.kind(), identity.vmid, lock);
             return Ok(self.wait(Waiting::Locked, message, pause));
         }
         self.record.stage = Stage::Removing;

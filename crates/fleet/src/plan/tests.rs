@@ -219,7 +219,7 @@ fn a_locked_or_observed_guest_is_left_alone() {
     };
     let (steps, after) = plan(wanted(Power::Off), &locked);
     assert!(steps.is_empty());
-    assert!(matches!(after, After::Wait(Waiting::Locked, _)));
+    assert!(matches!(after, After::Unlocked(_)));
     let observed = Wanted {
         management: Management::Observe,
         ..wanted(Power::Off)

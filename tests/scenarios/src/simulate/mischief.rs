@@ -154,8 +154,15 @@ fn fault(dice: &mut Dice) -> Fault {
         _ => Action::delay(Duration::from_millis(dice.below(8_000))),
     };
     let route = match action {
-        // The removal of a snapshot that dies leaves a lock that only root can take away.
-        Action::FailTask { .. } => "POST *",
+        // Going back to a snapshot or removing it leaves a lock when it dies, which only root can take away.
+        Action::FailTask { .. } => dice.pick(&[
+            "POST */clone",
+            "POST */config",
+            "POST */start",
+            "POST */migrate",
+            "POST */snapshot",
+            "POST */vzdump",
+        ]),
         _ => dice.pick(&["*", "POST *", "PUT *", "GET *", "DELETE *"]),
     };
     Fault {

@@ -27,18 +27,6 @@ fn random_lives_under_faults_and_crashes_end_well() {
     assert!(never.is_empty(), "never happened: {never:?}\n{tally}");
 }
 
-/// Each of these has once shown something: a guest that could not go back past a newer snapshot and did not say so, a backup
-/// of which nobody heard before its machine was gone, and a lock that was asked for all the time.
-#[test]
-fn lives_that_once_ended_badly_end_well() {
-    for seed in [96, 350, 410, 433, 477] {
-        end_well(seed..seed + 1, simulate);
-    }
-    for seed in [104, 119] {
-        end_well(seed..seed + 1, simulate_clusters);
-    }
-}
-
 #[test]
 fn random_lives_of_clusters_end_well() {
     end_well(0..40, simulate_clusters);
