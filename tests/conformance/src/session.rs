@@ -13,7 +13,7 @@ use crate::mask;
 use crate::watch::Watch;
 
 /// How long an effect that a server brings about later may take.
-const PATIENCE: Duration = Duration::from_mins(2);
+const PATIENCE: Duration = Duration::from_mins(6);
 
 /// Who we say we are; servers name the manager of fields after it.
 const USER_AGENT: &str = "conformance/1.0";

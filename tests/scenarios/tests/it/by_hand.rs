@@ -16,7 +16,7 @@ const SOON: Duration = Duration::from_secs(20);
 async fn until(bed: &Bed, is: impl Fn(&VirtualMachine) -> bool) -> Duration {
     let start = Instant::now();
     while start.elapsed() < Duration::from_mins(1) && !is(&bed.get("web-server").await) {
-        bed.sleep(Duration::from_millis(20)).await;
+        bed.sleep(Duration::from_millis(100)).await;
     }
     start.elapsed()
 }
