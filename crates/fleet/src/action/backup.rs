@@ -88,9 +88,10 @@ impl Act<'_> {
         }
         self.rested()?;
         self.free(&row)?;
+        // One whose answer was lost would be made twice.
+        self.no_backup_runs(&from).await?;
         if from != row.node {
             // It has moved since: what is made from now on is made there.
-            self.no_backup_runs(&from).await?;
             self.record.facts.node = Some(row.node);
             return Ok(Outcome::Persist);
         }

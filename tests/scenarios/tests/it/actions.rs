@@ -353,7 +353,7 @@ spec: { vmRef: { name: web-server }, storage: nfs, deletionPolicy: Delete }
 ",
     )
     .await;
-    while bed.count(begun) == 0 {
+    while bed.tasks("vzdump").await.is_empty() {
         bed.sleep(Duration::from_millis(50)).await;
     }
     bed.crash_operator().await;
@@ -364,6 +364,29 @@ spec: { vmRef: { name: web-server }, storage: nfs, deletionPolicy: Delete }
     assert!(backup.status.unwrap().volume.is_some());
     bed.delete::<VMBackup>("nightly").await;
     assert_eq!(bed.backups("nfs").await, Vec::<String>::new());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_backup_whose_answer_is_lost_is_made_once() {
+    let bed = with_machine().await;
+    let begun = "POST /nodes/{node}/vzdump";
+    let lost = pve_sim::Action::Proxy { status: 596 };
+    bed.pve()
+        .control()
+        .inject(pve_sim::Fault::once(begun, lost));
+    bed.apply(
+        "
+apiVersion: infra.virtrigaud.io/v1beta1
+kind: VMBackup
+metadata: { name: nightly }
+spec: { vmRef: { name: web-server }, storage: nfs, deletionPolicy: Delete }
+",
+    )
+    .await;
+    bed.until_ready::<VMBackup>("nightly").await;
+    bed.sleep(Duration::from_mins(10)).await;
+    assert_eq!(bed.count(begun), 1);
+    assert_eq!(bed.backups("nfs").await.len(), 1);
 }
 
 #[tokio::test(start_paused = true)]
