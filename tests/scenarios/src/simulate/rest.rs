@@ -184,7 +184,7 @@ fn is_over(phase: Option<Phase>, conditions: &[Condition]) -> bool {
         return true;
     }
     let excused = ready.is_some_and(|ready| match ready.reason.as_str() {
-        "OutcomeUnknown" | "GuestLost" => true,
+        "OutcomeUnknown" | "GuestLost" | "NotOurs" => true,
         "Unsupported" => ready.message.contains("snapshot exists"),
         _ => false,
     });
