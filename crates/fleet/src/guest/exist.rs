@@ -228,7 +228,11 @@ impl Pass<'_> {
                 Ok(self.wait(Waiting::Locked, held.1, held.0))
             }
             After::Settled => {
-                self.memory(|memory| memory.locked = None);
+                self.memory(|memory| {
+                    memory.locked = None;
+                    // The next restart is asked for kindly again.
+                    memory.deaf = false;
+                });
                 Ok(self.settled(&identity, node, power))
             }
         }

@@ -10,6 +10,15 @@ use crate::harness::{Bench, machine};
 
 const TEMPLATE: &str = "ubuntu-24-04";
 
+fn rule(dport: &str) -> FirewallRule {
+    FirewallRule {
+        action: "accept".to_owned(),
+        proto: Some("tcp".to_owned()),
+        dport: Some(dport.to_owned()),
+        ..FirewallRule::default()
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_guest_is_in_its_pool_from_the_call_that_makes_it_and_moves_with_the_declaration() {
     let mut bench = Bench::new();
@@ -217,15 +226,9 @@ async fn rules_that_somebody_made_stay_until_rules_are_declared_and_then_the_dec
         let ports = rules.into_iter().filter_map(|rule| rule.dport);
         ports.collect::<Vec<_>>()
     };
-    let rule = FirewallRule {
-        action: "accept".to_owned(),
-        proto: Some("tcp".to_owned()),
-        dport: Some("22".to_owned()),
-        ..FirewallRule::default()
-    };
     for (rules, left) in [
         (vec![], vec!["8080"]),
-        (vec![rule], vec!["22"]),
+        (vec![rule("22")], vec!["22"]),
         (vec![], vec![]),
     ] {
         intent.options.firewall = Some(FirewallIntent {
@@ -243,12 +246,6 @@ async fn rules_that_somebody_made_stay_until_rules_are_declared_and_then_the_dec
 async fn a_change_of_rules_leaves_no_moment_without_any() {
     let mut bench = Bench::new();
     bench.ready().await;
-    let rule = |dport: &str| FirewallRule {
-        action: "accept".to_owned(),
-        proto: Some("tcp".to_owned()),
-        dport: Some(dport.to_owned()),
-        ..FirewallRule::default()
-    };
     let mut intent = machine("web", TEMPLATE);
     intent.options.firewall = Some(FirewallIntent {
         enable: Some(true),
@@ -284,12 +281,6 @@ async fn a_change_of_rules_leaves_no_moment_without_any() {
 async fn firewall_rules_are_written_in_order_and_only_when_they_differ() {
     let mut bench = Bench::new();
     bench.ready().await;
-    let rule = |dport: &str| FirewallRule {
-        action: "accept".to_owned(),
-        proto: Some("tcp".to_owned()),
-        dport: Some(dport.to_owned()),
-        ..FirewallRule::default()
-    };
     let mut intent = machine("web", TEMPLATE);
     intent.options.firewall = Some(FirewallIntent {
         enable: Some(true),
