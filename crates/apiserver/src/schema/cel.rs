@@ -169,13 +169,15 @@ impl Walk<'_> {
         path: &str,
         unchanged: bool,
     ) {
-        if node.rules.is_empty() {
+        // What did not change is forgiven whatever its rules say, but for those that look at its past.
+        let is_asked = |rule: &&Rule| !unchanged || rule.uses_old;
+        if !node.rules.iter().any(|rule| is_asked(&rule)) {
             return;
         }
         let old = old.filter(|old| !old.is_null());
         let this = value::convert(self.library, node, value);
         let that = old.map(|old| value::convert(self.library, node, old));
-        for rule in &node.rules {
+        for rule in node.rules.iter().filter(is_asked) {
             if rule.uses_old && that.is_none() && !rule.optional_old {
                 continue;
             }
@@ -195,7 +197,6 @@ impl Walk<'_> {
             let at = if path.is_empty() { "<nil>" } else { path };
             match rule.program.execute(&scope) {
                 Ok(Cel::Bool(true)) => {}
-                Ok(Cel::Bool(false)) if unchanged && !rule.uses_old => {}
                 Ok(Cel::Bool(false)) => {
                     let detail = rule.explain(&scope);
                     self.errors.push(failure(node, rule, value, path, detail));

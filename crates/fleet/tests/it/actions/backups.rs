@@ -1,0 +1,157 @@
+//! Backups, which outlive their guests.
+
+use std::time::Duration;
+
+use fleet::{
+    ActionProgress, ActionRecord, Outcome,
+    intent::{BackupIntent, BackupMode, Compression},
+};
+
+use super::{TEMPLATE, settled};
+use crate::harness::{Bench, cluster_name, machine, owner};
+
+pub(super) fn backup(guest: pve::Vmid, guest_owner: Option<fleet::Owner>) -> BackupIntent {
+    BackupIntent {
+        owner: owner("backup"),
+        cluster: cluster_name(),
+        guest,
+        guest_owner,
+        likeness: fleet::record::Likeness::default(),
+        storage: "local".parse().unwrap(),
+        mode: BackupMode::Snapshot,
+        compress: Compression::Zstd,
+        notes: "nightly".to_owned(),
+        protected: false,
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_backup_is_found_again_by_its_mark_and_removed() {
+    let (mut bench, identity) = settled().await;
+    let intent = backup(identity.vmid, Some(owner("web")));
+    let mut record = ActionRecord::default();
+    let made = drive!(bench, backup, intent, record);
+    assert_eq!(made.outcome, Outcome::Settled, "{:?}", made.events);
+    assert!(made.facts.volume.is_some());
+    let mut lost = ActionRecord {
+        begun: true,
+        ..ActionRecord::default()
+    };
+    let again = drive!(bench, backup, intent, lost);
+    assert_eq!(again.facts.volume, made.facts.volume);
+    assert_eq!(
+        drive!(bench, delete_backup, intent, record).outcome,
+        Outcome::Gone
+    );
+    let volume = made.facts.volume.unwrap();
+    assert!(!bench.inventory().await.volumes.contains(&volume));
+}
+
+/// A storage that keeps one backup of a guest, and a guest that is not ours.
+const KEEPS_ONE: &str = r"
+clusters:
+  - name: lab
+    storages:
+      - {id: ceph, type: rbd, content: [images], capacity-gib: 1000}
+      - {id: local, type: dir, content: [iso, backup], capacity-gib: 100, options: {prune-backups: keep-last=1}}
+    guests:
+      - {vmid: 100, node: pve1, storage: ceph}
+";
+
+#[tokio::test(start_paused = true)]
+async fn a_backup_never_removes_another_one_and_says_when_there_is_no_room() {
+    let world = pve_sim::WorldFile::parse(KEEPS_ONE).unwrap();
+    let mut bench = Bench::with(pve_sim::Simulator::builder().seed(7).world(world).build());
+    bench.ready().await;
+    let vmid = pve::Vmid::new(100).unwrap();
+    let node = bench.client().node(&pve::NodeName::new("pve1").unwrap());
+    let storage: pve::StorageId = "local".parse().unwrap();
+    let foreign = pve::api::backup::Backup::of(vmid, storage.clone());
+    node.backup(&foreign).await.unwrap();
+    bench.run_for(Duration::from_mins(1)).await;
+    let storage = node.storage(&storage);
+    let before = storage.content(Some("backup"), None).await.unwrap();
+    assert_eq!(before.len(), 1);
+
+    let intent = backup(vmid, None);
+    let mut record = ActionRecord::default();
+    let refused = drive!(bench, backup, intent, record);
+    assert_eq!(storage.content(Some("backup"), None).await.unwrap(), before);
+    assert!(
+        matches!(&refused.outcome, Outcome::Waiting { what: fleet::Waiting::Space, message, .. }
+            if message.contains("prune-backups")),
+        "{:?}",
+        refused.outcome
+    );
+    storage
+        .delete_volume(&before[0].volid, Some(15))
+        .await
+        .unwrap();
+    assert!(asked(&bench, "/vzdump") <= 2, "{}", bench.counts());
+    bench.run_for(Duration::from_mins(10)).await;
+    let made = drive!(bench, backup, intent, record);
+    assert_eq!(made.outcome, Outcome::Settled, "{:?}", made.events);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_backup_that_was_begun_before_a_crash_is_removed_when_it_is_there() {
+    let mut bench = Bench::life_like(7);
+    bench.ready().await;
+    let web = bench.want(machine("web", TEMPLATE));
+    bench.run().await;
+    bench.run_for(Duration::from_secs(30)).await;
+    let identity = bench.record(&web).identity.clone().unwrap();
+    let intent = backup(identity.vmid, Some(web));
+    let prepared = bench.fleet.backup(&intent, &ActionRecord::default()).await;
+    assert_eq!(prepared.outcome, Outcome::Persist);
+    let mut record = prepared.record;
+    let begun = bench.fleet.backup(&intent, &record).await;
+    assert!(
+        matches!(begun.outcome, Outcome::Working { .. }),
+        "{begun:?}"
+    );
+    // What it returned is never stored.
+    bench.restart();
+    bench.ready().await;
+    let removed = drive!(bench, delete_backup, intent, record);
+    assert_eq!(removed.outcome, Outcome::Gone);
+    bench.run_for(Duration::from_mins(10)).await;
+    let left = bench.inventory().await.volumes;
+    assert!(
+        !left.iter().any(|volume| volume.contains("vzdump")),
+        "{left:?}"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_backup_on_a_node_that_is_down_is_waited_for() {
+    let (mut bench, identity) = settled().await;
+    let intent = backup(identity.vmid, Some(owner("web")));
+    let mut record = ActionRecord::default();
+    let made = drive!(bench, backup, intent, record);
+    let volume = made.facts.volume.unwrap();
+    let nodes = bench.cluster().nodes();
+    let other = nodes
+        .into_iter()
+        .find(|node| *node != identity.node.to_string());
+    bench.answer_from(&other.unwrap());
+    bench.cluster().kill_node(identity.node.as_str());
+    bench.run_for(Duration::from_mins(2)).await;
+    let waits = bench.fleet.delete_backup(&intent, &record).await;
+    assert!(
+        matches!(
+            waits.outcome,
+            Outcome::Waiting {
+                what: fleet::Waiting::NodeDown,
+                ..
+            }
+        ),
+        "{:?}",
+        waits.outcome
+    );
+    bench.cluster().revive_node(identity.node.as_str());
+    bench.run_for(Duration::from_mins(2)).await;
+    let removed = drive!(bench, delete_backup, intent, record);
+    assert_eq!(removed.outcome, Outcome::Gone);
+    assert!(!bench.inventory().await.volumes.contains(&volume));
+}

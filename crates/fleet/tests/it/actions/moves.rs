@@ -1,0 +1,172 @@
+//! Moves from node to node.
+
+use std::time::Duration;
+
+use fleet::{ActionProgress, ActionRecord, Outcome, intent::MigrationIntent};
+
+use super::{TEMPLATE, settled};
+use crate::harness::{Bench, cluster_name, machine, owner};
+
+#[tokio::test(start_paused = true)]
+async fn a_running_guest_moves_and_its_own_record_follows() {
+    let (mut bench, identity) = settled().await;
+    let target = ["pve1", "pve2", "pve3"]
+        .into_iter()
+        .map(|name| pve::NodeName::new(name).unwrap())
+        .find(|name| *name != identity.node)
+        .unwrap();
+    let intent = MigrationIntent {
+        owner: owner("move"),
+        cluster: cluster_name(),
+        guest: identity.vmid,
+        guest_owner: Some(owner("web")),
+        likeness: fleet::record::Likeness::default(),
+        target: Some(target.clone()),
+        placement: fleet::intent::Placement::default(),
+        bridges: Vec::new(),
+        online: true,
+        with_local_disks: false,
+        target_storage: None,
+    };
+    let mut record = ActionRecord::default();
+    let moved = drive!(bench, migrate, intent, record);
+    assert_eq!(moved.outcome, Outcome::Settled, "{:?}", moved.events);
+    bench.run_for(Duration::from_secs(30)).await;
+    bench.call(&owner("web")).await;
+    assert_eq!(bench.progress(&owner("web")).facts.node, Some(target));
+    assert_eq!(bench.progress(&owner("web")).outcome, Outcome::Settled);
+}
+
+fn anywhere(name: &str, guest: pve::Vmid) -> MigrationIntent {
+    MigrationIntent {
+        owner: owner(&format!("move-{name}")),
+        cluster: cluster_name(),
+        guest,
+        guest_owner: Some(owner(name)),
+        likeness: fleet::record::Likeness::default(),
+        target: None,
+        placement: fleet::intent::Placement::default(),
+        bridges: Vec::new(),
+        online: true,
+        with_local_disks: true,
+        target_storage: None,
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn guests_that_leave_a_node_together_are_spread_over_the_others() {
+    let mut bench = Bench::new();
+    bench.ready().await;
+    let names = ["a", "b", "c", "d"];
+    for name in names {
+        let mut wish = machine(name, TEMPLATE);
+        wish.hardware.memory.size = Some(fleet::Size::gib(8));
+        wish.placement.nodes = vec![pve::NodeName::new("pve1").unwrap()];
+        bench.want(wish);
+    }
+    bench.run().await;
+    bench.run_for(Duration::from_secs(30)).await;
+    let mut targets = std::collections::BTreeMap::new();
+    for name in names {
+        let vmid = bench.record(&owner(name)).identity.as_ref().unwrap().vmid;
+        let intent = anywhere(name, vmid);
+        let chosen = bench.fleet.migrate(&intent, &ActionRecord::default()).await;
+        assert_eq!(chosen.outcome, Outcome::Persist);
+        let target = chosen.record.target.unwrap().to_string();
+        *targets.entry(target).or_insert(0) += 1;
+    }
+    let taken: Vec<&str> = targets.keys().map(String::as_str).collect();
+    assert_eq!(taken, ["pve2", "pve3"], "{targets:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_guest_that_must_fit_a_socket_can_be_moved_after_a_restart() {
+    let (mut bench, identity) = settled().await;
+    bench.restart();
+    bench.ready().await;
+    let mut intent = anywhere("web", identity.vmid);
+    intent.placement.fit_numa = true;
+    let mut record = ActionRecord::default();
+    let moved = drive!(bench, migrate, intent, record);
+    assert_eq!(moved.outcome, Outcome::Settled, "{:?}", moved.outcome);
+}
+
+/// How often something was asked of a guest.
+fn asked(bench: &Bench, what: &str) -> u64 {
+    let counts = bench.cluster().control().counts();
+    let of = counts.iter().filter(|(route, _)| route.ends_with(what));
+    of.map(|(_, n)| n).sum()
+}
+
+#[tokio::test(start_paused = true)]
+async fn high_availability_is_asked_once_to_move_a_guest_and_once_to_stop_it() {
+    let mut bench = Bench::new();
+    bench.ready().await;
+    let mut wish = machine("web", TEMPLATE);
+    wish.options.ha = Some(fleet::intent::Ha::default());
+    let web = bench.want(wish);
+    bench.run().await;
+    bench.run_for(Duration::from_mins(1)).await;
+    let vmid = bench.record(&web).identity.as_ref().unwrap().vmid;
+    let mut intent = anywhere("web", vmid);
+    intent.with_local_disks = false;
+    let mut record = ActionRecord::default();
+    let moved = drive!(bench, migrate, intent, record);
+    assert_eq!(moved.outcome, Outcome::Settled, "{:?}", moved.outcome);
+    assert_eq!(asked(&bench, "/migrate"), 1, "{}", bench.counts());
+    bench.run_for(Duration::from_mins(1)).await;
+    bench.delete(&web);
+    bench.run().await;
+    assert_eq!(bench.progress(&web).outcome, Outcome::Gone);
+    assert_eq!(asked(&bench, "/shutdown"), 1, "{}", bench.counts());
+}
+
+/// PVE moves no disc of a local storage; this one goes by itself.
+#[tokio::test(start_paused = true)]
+async fn a_move_waits_until_the_first_boot_image_was_read() {
+    let mut bench = Bench::new();
+    bench.ready().await;
+    let mut off = machine("web", TEMPLATE);
+    off.power = fleet::intent::Power::Off;
+    if let Some(init) = &mut off.init {
+        init.storage = Some("local".parse().unwrap());
+    }
+    let web = bench.want(off.clone());
+    bench.run().await;
+    bench.run_for(Duration::from_secs(30)).await;
+    let vmid = bench.record(&web).identity.as_ref().unwrap().vmid;
+    let intent = anywhere("web", vmid);
+    let mut record = ActionRecord::default();
+    let waits = drive!(bench, migrate, intent, record);
+    assert!(
+        matches!(
+            &waits.outcome,
+            Outcome::Waiting {
+                what: fleet::Waiting::Guest,
+                ..
+            }
+        ),
+        "{:?}",
+        waits.outcome
+    );
+    off.power = fleet::intent::Power::On;
+    bench.want(off);
+    bench.run().await;
+    let moved = drive!(bench, migrate, intent, record);
+    assert_eq!(moved.outcome, Outcome::Settled, "{:?}", moved.outcome);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_move_to_anywhere_goes_elsewhere_when_the_node_that_was_chosen_dies() {
+    let (mut bench, identity) = settled().await;
+    let intent = anywhere("web", identity.vmid);
+    let mut record = ActionRecord::default();
+    let chosen = bench.fleet.migrate(&intent, &record).await;
+    record.clone_from(&chosen.record);
+    let first = record.target.clone().expect("a node is chosen");
+    bench.cluster().kill_node(first.as_str());
+    bench.run_for(Duration::from_secs(30)).await;
+    let moved = drive!(bench, migrate, intent, record);
+    assert_eq!(moved.outcome, Outcome::Settled, "{}", bench.stories());
+    assert_ne!(record.target, Some(first));
+}
