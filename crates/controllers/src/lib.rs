@@ -22,6 +22,7 @@ mod kinds;
 mod known;
 mod lease;
 mod metrics;
+mod pace;
 mod readable;
 mod removal;
 mod run;

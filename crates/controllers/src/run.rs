@@ -14,6 +14,7 @@ use crate::{
     hub::{Kind, Requests, glimpse},
     kinds::{Queues, Watches},
     known::{Key, Known, key_of},
+    pace::paced,
     status, vm,
     work::{Action, work},
 };
@@ -80,7 +81,8 @@ pub async fn run(client: Client, options: Options, stop: CancellationToken) {
     background
         .push(Box::pin(vm::provider::follow_clusters(context.clone())) as BoxFuture<'static, ()>);
     let namespace = options.namespace.as_deref();
-    background.push(glimpse::<Secret>(&client, namespace, {
+    let watching = paced(&client);
+    background.push(glimpse::<Secret>(&watching, namespace, {
         let context = context.clone();
         move |secret| {
             let place = secret.namespace.as_deref().unwrap_or_default();
@@ -88,7 +90,7 @@ pub async fn run(client: Client, options: Options, stop: CancellationToken) {
             capi::cluster::secret_changed(&context, place, &secret.name);
         }
     }));
-    watches.run(&client, namespace, &context.events, &background);
+    watches.run(&watching, namespace, &context.events, &background);
     let background = background.for_each(|()| async {});
 
     let controllers = FuturesUnordered::new();
