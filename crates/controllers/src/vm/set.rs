@@ -333,6 +333,17 @@ fn root_name(spec: &VirtualMachineSpec) -> Option<&str> {
     names().find(|name| *name == "root").or(names().next())
 }
 
+/// How many machines may stay as an older template made them.
+fn left_old(set: &VMSet) -> i32 {
+    let strategy = set.spec.update_strategy.clone().unwrap_or_default();
+    let rolling = strategy.rolling_update.unwrap_or_default();
+    match strategy.kind {
+        // Until somebody deletes them.
+        SetUpdateType::OnDelete => set.spec.replicas,
+        SetUpdateType::RollingUpdate => rolling.partition.unwrap_or(0),
+    }
+}
+
 fn most_unavailable(written: Option<&IntOrString>, replicas: i32) -> Result<i32, Invalid> {
     let field = "spec.updateStrategy.rollingUpdate.maxUnavailable";
     let wrong = || {
@@ -413,13 +424,7 @@ fn report(
         set.metadata.generation,
     );
     let wanted = set.spec.replicas;
-    let partition = set
-        .spec
-        .update_strategy
-        .as_ref()
-        .and_then(|s| s.rolling_update.as_ref()?.partition);
-    let all =
-        replicas == wanted && available == wanted && current >= wanted - partition.unwrap_or(0);
+    let all = replicas == wanted && available == wanted && current >= wanted - left_old(set);
     let message = format!(
         "{available} of {wanted} machines are available, {current} from the present template"
     );

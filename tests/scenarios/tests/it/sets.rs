@@ -77,6 +77,34 @@ async fn machines_whose_boot_disk_gets_another_name_are_made_anew() {
     assert!(before.is_disjoint(&after), "{before:?} {after:?}");
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_new_template_waits_for_machines_to_be_deleted_where_that_is_wanted() {
+    let bed = prepared().await;
+    bed.try_apply(&web_set(2)).await.unwrap();
+    bed.until_ready::<VMSet>("web").await;
+    let before = uids(&bed).await;
+    let changed = json!({
+        "updateStrategy": { "type": "OnDelete" },
+        "template": { "spec": { "tags": ["newer"] } },
+    });
+    bed.change::<VMSet>("web", changed).await;
+    let set: VMSet = bed.until_ready("web").await;
+    let status = set.status.unwrap();
+    let progress = api::vm::condition(&status.conditions, "Progressing").unwrap();
+    assert_eq!(progress.status, "False", "{}", progress.message);
+    assert_eq!(status.updated_replicas, 0);
+    assert_eq!(uids(&bed).await, before);
+    bed.delete::<VirtualMachine>("web-1").await;
+    bed.until("web", "one is new", |set: &VMSet| {
+        let status = set.status.as_ref();
+        status.is_some_and(|it| it.updated_replicas == 1 && it.available_replicas == 2)
+    })
+    .await;
+    let tags = |machine: VirtualMachine| machine.spec.tags;
+    assert_eq!(tags(bed.get("web-1").await), ["newer"]);
+    assert_eq!(tags(bed.get("web-0").await), [""; 0]);
+}
+
 async fn uids(bed: &Bed) -> BTreeSet<String> {
     let machines = bed.api::<VirtualMachine>();
     let all = machines.list(&ListParams::default()).await.unwrap();
