@@ -79,7 +79,7 @@ impl Act<'_> {
             return Err(failed(Failure::GaveUp, text));
         }
         let Some(row) = row else {
-            self.no_backup_runs(&from).await?;
+            self.no_backup_runs(&view, &from).await?;
             return Err(lost());
         };
         if self.checked(&row).await?.is_none() {
@@ -89,7 +89,7 @@ impl Act<'_> {
         self.rested()?;
         self.free(&row)?;
         // One whose answer was lost would be made twice.
-        self.no_backup_runs(&from).await?;
+        self.no_backup_runs(&view, &from).await?;
         if from != row.node {
             // It has moved since: what is made from now on is made there.
             self.record.facts.node = Some(row.node);
@@ -131,9 +131,8 @@ impl Act<'_> {
         }
         for from in self.nodes_it_may_be_on(intent, &view)? {
             let node = self.reaching(intent, &view, &from)?;
-            // Nothing runs any more on a node that has left the cluster.
-            if !self.record.done && view.nodes.contains_key(&from) {
-                self.no_backup_runs(&from).await?;
+            if !self.record.done {
+                self.no_backup_runs(&view, &from).await?;
             }
             for volume in self.find(intent, &node).await? {
                 if volume.protected {
@@ -192,7 +191,11 @@ impl Act<'_> {
     }
 
     /// Comes back when no backup of the guest is being made on the node: one whose answer was lost may be on its way.
-    async fn no_backup_runs(&mut self, node: &NodeName) -> Flow<()> {
+    async fn no_backup_runs(&mut self, view: &View, node: &NodeName) -> Flow<()> {
+        // Nothing runs any more on a node that has left the cluster.
+        if !view.nodes.contains_key(node) {
+            return Ok(());
+        }
         let filter = TaskFilter {
             vmid: Some(self.guest),
             kind: Some("vzdump".to_owned()),
