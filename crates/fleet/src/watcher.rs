@@ -1,9 +1,9 @@
 //! Looking at one cluster.
 //!
-//! One list of everything at PVE's own rhythm, ten seconds, whatever the number of guests; one list
-//! of tasks while any of ours is under way. What changed wakes its owner. At rest this is a tenth of
-//! a request per second, and now and then one guest's configuration is read again, in turn, to find
-//! changes the list does not show.
+//! One list of everything at PVE's own rhythm, whatever the number of guests; one list of tasks while
+//! any of ours is under way. What changed wakes its owner. At rest this is a fifth of a request per
+//! second, and now and then one guest's configuration is read again, in turn, to find changes the
+//! list does not show.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -28,7 +28,7 @@ use crate::{
     view::{GuestRow, NodeRow, StorageRow, View},
 };
 
-/// PVE gathers its numbers this often; asking more often brings nothing new.
+/// PVE gathers its numbers this often, each node at a moment of its own.
 pub(crate) const RHYTHM: Duration = Duration::from_secs(10);
 
 /// What PVE calls the task that shuts a machine down.
@@ -45,7 +45,7 @@ pub(crate) async fn watch(cluster: Arc<Cluster>) {
         let now = Instant::now();
         if now >= round || take_refresh(&cluster) {
             look(&cluster).await;
-            round = Instant::now() + RHYTHM;
+            round = Instant::now() + pause(&cluster);
         }
         if cluster
             .state()
@@ -74,6 +74,17 @@ pub(crate) async fn watch(cluster: Arc<Cluster>) {
             () = cluster.poke.notified() => {}
             () = tokio::time::sleep_until(next.unwrap_or(round)) => {}
         }
+    }
+}
+
+/// How long until everything is looked at again. What people change shows the sooner the more often that is; while something of
+/// ours is under way it is asked for anyway, and every look would be a part of what it costs.
+fn pause(cluster: &Cluster) -> Duration {
+    let state = cluster.state();
+    if state.timers.is_empty() && state.tasks.due().is_none() {
+        RHYTHM / 2
+    } else {
+        RHYTHM
     }
 }
 
