@@ -9,6 +9,7 @@
 mod acts;
 mod backups;
 mod by_hand;
+mod images;
 mod machines;
 mod mischief;
 mod rest;
@@ -35,9 +36,11 @@ pub const MUST_HAPPEN: &[&str] = &[
     "act: create",
     "act: create a container",
     "act: create a set",
+    "act: create an image",
     "act: delete a container",
     "act: delete a machine",
     "act: delete a set",
+    "act: delete an image",
     "act: delete an object",
     "act: firewall",
     "act: first-boot data",
@@ -71,6 +74,7 @@ pub const MUST_HAPPEN: &[&str] = &[
     "ready: Container",
     "ready: VMBackup",
     "ready: VMClone",
+    "ready: VMImage",
     "ready: VMMigration",
     "ready: VMRestore",
     "ready: VMSet",
@@ -85,6 +89,7 @@ pub fn simulate(seed: u64) -> Story {
 
 async fn live(seed: u64, lines: Lines) -> Story {
     let bed = Bed::builder().seed(seed).clusters(2).start().await;
+    images::serve(&bed);
     bed.apply(SETUP).await;
     let mut life = Life::begin(seed, bed, lines).await;
     for turn in 0..12 + life.dice.below(12) {

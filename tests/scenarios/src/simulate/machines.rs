@@ -1,9 +1,12 @@
 //! What people do to single machines.
 
-use api::vm::{Disk, VirtualMachine};
+use api::vm::{Disk, VMImage, VirtualMachine};
 use serde_json::{Value, json};
 
-use super::acts::{Done, delete, patch};
+use super::{
+    acts::{Done, delete, patch},
+    images,
+};
 use crate::{Bed, Dice};
 
 /// Makes a machine, or does something to one that is there.
@@ -102,7 +105,7 @@ pub(super) async fn act(bed: &Bed, dice: &mut Dice) -> Done {
 async fn create(bed: &Bed, dice: &mut Dice, name: &str) -> Done {
     let disk = 10 + dice.below(20);
     let provider = dice.pick(&["pve", "pve-1"]);
-    let image = dice.pick(&["ubuntu", "ubuntu", "local"]);
+    let image = image(bed, dice).await;
     let linked = dice.below(4) > 0;
     let document = json!({
         "apiVersion": "infra.virtrigaud.io/v1beta1",
@@ -123,6 +126,18 @@ async fn create(bed: &Bed, dice: &mut Dice, name: &str) -> Done {
         "create",
         format!("create {name} on {provider} from {image} with {disk} GiB, linked: {linked}"),
     )
+}
+
+/// What a machine is made from: a template, or an image from the web that is there.
+async fn image(bed: &Bed, dice: &mut Dice) -> &'static str {
+    let template = dice.pick(&["ubuntu", "ubuntu", "local"]);
+    let fetched = dice.pick(&images::NAMES);
+    let there = bed.api::<VMImage>().get_opt(fetched).await.unwrap();
+    if there.is_some_and(|image| image.metadata.deletion_timestamp.is_none()) && dice.one_in(2) {
+        fetched
+    } else {
+        template
+    }
 }
 
 fn first_boot(name: &str, line: u64) -> Value {

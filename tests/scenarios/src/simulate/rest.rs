@@ -3,13 +3,14 @@
 use std::time::Duration;
 
 use api::vm::{
-    Container, Phase, VMBackup, VMClone, VMMigration, VMRestore, VMSet, VMSnapshot, VirtualMachine,
-    VirtualMachineStatus, condition,
+    Container, Phase, VMBackup, VMClone, VMImage, VMMigration, VMRestore, VMSet, VMSnapshot,
+    VirtualMachine, VirtualMachineStatus, condition,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::{Resource, ResourceExt as _, api::ListParams, core::NamespaceResourceScope};
 use serde::de::DeserializeOwned;
 
+use super::images;
 use crate::{Bed, Tally, invariants::is_provisioned};
 
 /// How long everything may take to come to rest: hours of simulated time, since retries slow down.
@@ -44,7 +45,7 @@ pub(super) async fn at_rest_costs_little(bed: &Bed) -> Vec<String> {
     for cluster in 0..bed.cluster_count() {
         let counts = bed.cluster(cluster).control().counts();
         let total: u64 = counts.values().sum();
-        if total > 60 {
+        if total > 90 {
             wrong.push(format!(
                 "{total} requests in five minutes at rest: {counts:#?}"
             ));
@@ -93,12 +94,22 @@ pub(super) async fn count_reached(bed: &Bed, tally: &mut Tally) {
     for set in all::<VMSet>(bed).await {
         count("VMSet", None, &set.status.unwrap_or_default().conditions);
     }
+    for image in all::<VMImage>(bed).await {
+        if images::NAMES.contains(&image.name_any().as_str()) {
+            count(
+                "VMImage",
+                None,
+                &image.status.unwrap_or_default().conditions,
+            );
+        }
+    }
 }
 
 async fn unsettled(bed: &Bed) -> Vec<String> {
     let origins = Origins {
         machines: all::<VirtualMachine>(bed).await,
         backups: all::<VMBackup>(bed).await,
+        images: all::<VMImage>(bed).await,
     };
     let is_made = |name: &str| {
         let machine = origins.machine(name);
@@ -110,6 +121,8 @@ async fn unsettled(bed: &Bed) -> Vec<String> {
         .filter(|machine| !machine_rests(machine, &origins))
         .map(|machine| format!("{} is stuck: {:?}", machine.name_any(), machine.status))
         .collect();
+    let images = origins.images.iter();
+    stuck.extend(images.filter_map(|image| images::unsettled(image, &origins.machines)));
     macro_rules! waits_for_its_machine {
         ($($kind:ident)*) => {$(
             for object in all::<$kind>(bed).await {
@@ -218,6 +231,7 @@ fn was_started_too_early(status: &VirtualMachineStatus) -> bool {
 struct Origins {
     machines: Vec<VirtualMachine>,
     backups: Vec<VMBackup>,
+    images: Vec<VMImage>,
 }
 
 impl Origins {
@@ -226,8 +240,8 @@ impl Origins {
         machines.find(|machine| machine.name_any() == name)
     }
 
-    /// What was to be copied or restored was gone before it was, or never will be anything to copy: the machine says so, and
-    /// waits.
+    /// What was to be copied or restored, or its image, was gone before it was, or never will be anything to copy: the machine
+    /// says so, and waits.
     fn are_missing(&self, machine: &VirtualMachine) -> bool {
         let mut at = machine;
         // Copies of copies of copies; more than there are machines is a circle.
@@ -237,6 +251,9 @@ impl Origins {
             }
             if is_provisioned(at) {
                 return false;
+            }
+            if images::is_gone(&self.images, at) {
+                return true;
             }
             let backup = at.spec.restore_from.as_ref();
             if let Some(backup) = backup.and_then(|from| from.backup_ref.as_ref()) {
