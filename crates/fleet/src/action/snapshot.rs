@@ -126,6 +126,10 @@ impl Act<'_> {
         };
         let found = list.iter().find(|snapshot| snapshot.name == intent.name);
         let ours = found.filter(|snapshot| is_ours(snapshot, intent));
+        if let (Some((StepKind::Snapshot, _, Err(error))), None) = (&ended, found) {
+            // Something else of its name stands in the way.
+            return Err(self.trouble(super::reason(StepKind::Snapshot), error));
+        }
         match intent.wish {
             SnapshotWish::Present => {
                 let has_seed = |config: &GuestConfig| config.iter().any(|(_, v)| is_seed(v));
@@ -145,7 +149,10 @@ impl Act<'_> {
             }
             SnapshotWish::Absent => match ours {
                 None => Ok(Outcome::Gone),
-                Some(_) => self.absent(intent, &name, &row).await,
+                Some(snapshot) => {
+                    let force = snapshot.snapstate.is_some();
+                    self.absent(intent, &name, &row, force).await
+                }
             },
             SnapshotWish::Reverted { generation, start } => {
                 if ours.is_none() {
@@ -324,7 +331,11 @@ impl Act<'_> {
         memory: bool,
     ) -> Flow<Outcome> {
         if let Some(snapshot) = ours {
-            self.free(row)?;
+            if snapshot.snapstate.is_some() {
+                // PVE lists it from the moment it is begun, and what died on the way stays in the list.
+                self.none_is_being_made(row).await?;
+                return self.absent(intent, name, row, true).await;
+            }
             self.record.done = true;
             self.record.subject = Some(subject(intent));
             let written = snapshot.description.as_deref().unwrap_or_default();
@@ -385,6 +396,7 @@ impl Act<'_> {
         intent: &SnapshotIntent,
         name: &SnapshotName,
         row: &GuestRow,
+        force: bool,
     ) -> Flow<Outcome> {
         self.free(row)?;
         self.enter(&row.node)?;
@@ -392,7 +404,7 @@ impl Act<'_> {
             "removing snapshot '{}' of guest {}",
             intent.name, intent.guest
         );
-        let sent = self.handle(row).delete_snapshot(name, false).await;
+        let sent = self.handle(row).delete_snapshot(name, force).await;
         self.sent(StepKind::DeleteSnapshot, &message, sent)
     }
 

@@ -180,16 +180,17 @@ async fn run(
     with_memory: bool,
 ) -> Result<(), Failure> {
     let node = worker.node().to_owned();
-    let running = worker.world(|world| prepare(world, kind, &node, vmid, name))?;
+    let running =
+        worker.world(|world| prepare(world, kind, &node, vmid, name, description.as_deref()))?;
     let mut made = Made::default();
     let result = copy(worker, kind, vmid, name, running && with_memory, &mut made).await;
     worker.world(|world| {
-        let now = world.now();
         let guest = world.guests.find_mut(kind, &node, vmid)?;
         guest.config.remove("lock");
         let state = match result {
             Ok(state) => state,
             Err(failure) => {
+                guest.config.snapshots.remove(name);
                 for (_, volid) in volumes(kind, &guest.config.current.clone()) {
                     if let Ok(volume) = world.storages.volume_mut(&node, &volid) {
                         volume.delete_snapshot(name);
@@ -199,20 +200,8 @@ async fn run(
                 return Err(failure);
             }
         };
-        let mut snap: Options = guest
-            .config
-            .current
-            .iter()
-            .filter(|(option, _)| {
-                !options::is(option, "unused")
-                    && !matches!(option.as_str(), "lock" | "description" | "vmstate")
-            })
-            .map(|(option, value)| (option.clone(), value.clone()))
-            .collect();
-        if let Some(description) = description {
-            snap.insert("description".to_owned(), description);
-        }
-        snap.insert("snaptime".to_owned(), now.to_string());
+        let snap = guest.config.snapshots.entry(name.to_owned()).or_default();
+        snap.remove("snapstate");
         if let Some(state) = state {
             let machine = guest
                 .run
@@ -222,19 +211,19 @@ async fn run(
             snap.insert("vmstate".to_owned(), state);
             snap.insert("runningmachine".to_owned(), machine);
         }
-        guest.config.snapshots.insert(name.to_owned(), snap);
         guest.config.set("parent", name);
         Ok(())
     })
 }
 
-/// Checks and locks the guest; says whether it runs.
+/// Checks and locks the guest, and lists the snapshot as one that is not complete; says whether the guest runs.
 fn prepare(
     world: &mut World,
     kind: Kind,
     node: &str,
     vmid: u32,
     name: &str,
+    description: Option<&str>,
 ) -> Result<bool, Failure> {
     let guest = world.guests.find(kind, node, vmid)?;
     if guest.is_template() {
@@ -247,7 +236,24 @@ fn prepare(
     if !has_feature(world, guest, Feature::Snapshot, None) {
         return Err(Failure::die("snapshot feature is not available"));
     }
+    let now = world.now();
     let guest = world.guests.find_mut(kind, node, vmid)?;
+    let mut snap: Options = guest
+        .config
+        .current
+        .iter()
+        .filter(|(option, _)| {
+            !options::is(option, "unused")
+                && !matches!(option.as_str(), "lock" | "description" | "vmstate")
+        })
+        .map(|(option, value)| (option.clone(), value.clone()))
+        .collect();
+    if let Some(description) = description {
+        snap.insert("description".to_owned(), description.to_owned());
+    }
+    snap.insert("snaptime".to_owned(), now.to_string());
+    snap.insert("snapstate".to_owned(), "prepare".to_owned());
+    guest.config.snapshots.insert(name.to_owned(), snap);
     guest.config.set("lock", "snapshot");
     Ok(guest.is_running())
 }
@@ -276,7 +282,14 @@ async fn copy(
         let storage = storage.unwrap_or_else(|| "local".to_owned());
         worker.log(format!("saving VM state and RAM using storage '{storage}'"));
         let hand = Hand::of_worker(worker);
-        state = Some(power::save_memory(&hand, vmid, &storage, name, bytes, made).await?);
+        let volume = power::save_memory(&hand, vmid, &storage, name, bytes, made).await?;
+        worker.world(|world| {
+            let guest = world.guests.find_mut(kind, &node, vmid)?;
+            let snap = guest.config.snapshots.entry(name.to_owned()).or_default();
+            snap.insert("vmstate".to_owned(), volume.clone());
+            Ok::<_, Failure>(())
+        })?;
+        state = Some(volume);
         worker
             .take_per_gib(Step::CopyGib, disks::gib(memory) / 3.0)
             .await?;

@@ -6,6 +6,7 @@ use fleet::{
     ActionProgress, ActionRecord, Outcome,
     intent::{SnapshotIntent, SnapshotWish},
 };
+use pve_sim::{Action, Fault};
 
 use super::{TEMPLATE, settled};
 use crate::harness::{Bench, cluster_name, machine, owner};
@@ -328,4 +329,74 @@ async fn a_snapshot_of_a_guest_that_is_not_the_one_meant_is_refused() {
         "{:?}",
         refused.outcome
     );
+}
+
+/// PVE lists a snapshot from the moment it is begun.
+#[tokio::test(start_paused = true)]
+async fn a_snapshot_that_is_not_complete_is_not_taken_for_one() {
+    let mut bench = Bench::life_like(3);
+    bench.ready().await;
+    let web = bench.want(machine("web", TEMPLATE));
+    bench.run().await;
+    bench.run_for(Duration::from_mins(10)).await;
+    let identity = bench.record(&web).identity.clone().unwrap();
+    let route = "POST /nodes/{node}/qemu/{vmid}/snapshot";
+    let lost = Fault::once(route, Action::DropAnswer);
+    bench.cluster().control().inject(lost);
+    let qemu = bench.client().node(&identity.node).qemu(identity.vmid);
+    let intent = snapshot(identity.vmid, SnapshotWish::Present);
+    let (mut record, mut unfinished) = (ActionRecord::default(), 0);
+    for _ in 0..3000 {
+        let progress = bench.fleet.snapshot(&intent, &record).await;
+        record = progress.record;
+        let list = qemu.snapshots().await.unwrap();
+        let made = list.iter().find(|it| it.name == intent.name);
+        let complete = made.is_some_and(|it| it.snapstate.is_none());
+        unfinished += usize::from(made.is_some() && !complete);
+        if progress.outcome == Outcome::Settled {
+            assert!(complete, "{made:?}");
+            assert!(unfinished > 0, "it was never seen while it was made");
+            return;
+        }
+        bench.run_for(Duration::from_millis(10)).await;
+    }
+    panic!("not taken: {record:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_snapshot_that_died_half_way_is_removed_and_taken_anew() {
+    let mut bench = Bench::life_like(3);
+    bench.ready().await;
+    let web = bench.want(machine("web", TEMPLATE));
+    bench.run().await;
+    bench.run_for(Duration::from_mins(10)).await;
+    let identity = bench.record(&web).identity.clone().unwrap();
+    let node = identity.node.to_string();
+    bench.answer_from(if node == "pve1" { "pve2" } else { "pve1" });
+    bench.run_for(Duration::from_mins(1)).await;
+    let qemu = bench.client().node(&identity.node).qemu(identity.vmid);
+    let intent = snapshot(identity.vmid, SnapshotWish::Present);
+    let mut record = ActionRecord::default();
+    loop {
+        record = bench.fleet.snapshot(&intent, &record).await.record;
+        let list = qemu.snapshots().await.unwrap();
+        if list.iter().any(|it| it.snapstate.is_some()) {
+            break;
+        }
+    }
+    bench.cluster().kill_node(&node);
+    bench.run_for(Duration::from_mins(2)).await;
+    bench.cluster().revive_node(&node);
+    bench.run_for(Duration::from_mins(2)).await;
+    // What `qm unlock` does.
+    let unlock = pve::ConfigChange {
+        delete: vec!["lock".to_owned()],
+        ..pve::ConfigChange::set(pve::GuestConfig::new().with("skiplock", 1))
+    };
+    qemu.configure(&unlock).await.unwrap();
+    let made = drive!(bench, snapshot, intent, record);
+    assert_eq!(made.outcome, Outcome::Settled);
+    let list = qemu.snapshots().await.unwrap();
+    let made = list.iter().find(|it| it.name == intent.name).unwrap();
+    assert_eq!(made.snapstate, None);
 }

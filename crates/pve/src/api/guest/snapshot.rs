@@ -27,6 +27,9 @@ pub struct Snapshot {
     /// A person's note.
     #[serde(default, deserialize_with = "scalar::optional")]
     pub description: Option<String>,
+    /// What is being done to it, such as `prepare`; one that was left like this is not complete.
+    #[serde(default, deserialize_with = "scalar::optional")]
+    pub snapstate: Option<String>,
     /// Whether the guest runs; of `current` only.
     #[serde(default, deserialize_with = "scalar::flag")]
     pub running: bool,
