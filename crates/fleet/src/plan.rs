@@ -102,11 +102,18 @@ pub(crate) fn plan(wanted: Wanted, known: &Known<'_>) -> (Vec<Step>, After) {
     }
     let running = matches!(known.power, PowerFact::Running | PowerFact::Paused);
     let mut steps = Vec::new();
+    let stops = running && matches!(wanted.power, Power::Off | Power::HardOff);
+    if stops {
+        // What cannot be done to a guest that runs must not keep it from being stopped.
+        power(wanted, known, running, &mut steps);
+    }
     change(wanted, known, running, &mut steps);
     if known.beside {
         steps.push(Step::Beside);
     }
-    power(wanted, known, running, &mut steps);
+    if !stops {
+        power(wanted, known, running, &mut steps);
+    }
     let will_run = match wanted.power {
         Power::On => true,
         Power::Unmanaged { started } => running || (started && known.stage < Stage::Started),

@@ -260,16 +260,15 @@ async fn intent(
         .restore_from
         .as_ref()
         .and_then(|from| from.storage.as_ref());
+    let said = root.and_then(|root| root.storage.as_ref()).or(restored);
     let size = root
         .map(|root| root.size)
         .or(fresh.then_some(Bytes::gib(8)));
     intent.disks = vec![Disk {
         name: "root".to_owned(),
         role: DiskRole::Root,
-        storage: disk(
-            root.and_then(|root| root.storage.as_ref()).or(restored),
-            "spec.rootFs.storage",
-        )?,
+        storage: disk(said, "spec.rootFs.storage")?,
+        stays: said.is_none(),
         size: size.map(translate::size),
         ..Disk::default()
     }];
@@ -304,6 +303,7 @@ async fn intent(
                 mount.storage.as_ref(),
                 &format!("spec.mountPoints[{at}].storage"),
             )?,
+            stays: mount.storage.is_none(),
             size: translate::size(mount.size),
             backup: mount.backup.unwrap_or(false),
             read_only: mount.read_only.unwrap_or(false),

@@ -84,7 +84,7 @@ pub(crate) fn container(
             format!("mp{index}"),
             Want::Disk(DiskWant {
                 make,
-                storage: mount.storage.clone(),
+                storage: mount.storage.clone().filter(|_| !mount.stays),
                 size: Some(mount.size),
                 options,
                 ..DiskWant::default()
@@ -135,7 +135,7 @@ fn root(want: &mut Desired, intent: &GuestIntent, context: Context<'_>) {
     let size = disk.and_then(|disk| disk.size);
     let wish = DiskWant {
         make,
-        storage: disk.and_then(|disk| disk.storage.clone()),
+        storage: disk.and_then(|disk| disk.storage.clone().filter(|_| !disk.stays)),
         size,
         ..DiskWant::default()
     };

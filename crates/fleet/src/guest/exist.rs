@@ -200,6 +200,7 @@ impl Pass<'_> {
         self.compare_first_boot(&identity);
         let pending = self.record.pending.clone();
         let mut steps = steps.into_iter().peekable();
+        let mut held = None;
         while let Some(step) = steps.next() {
             // PVE lets whatever starts a guest wait ten seconds for who holds it: where growing a disk takes less, it need not
             // be waited for here.
@@ -211,11 +212,19 @@ impl Pass<'_> {
                 .state()
                 .tasks
                 .ends_within(StepKind::Resize, LOCK_WAIT / 2);
-            if let Some(outcome) = self.step(view, &identity, node, power, step).await?
-                && !queues
-            {
-                return Ok(outcome);
+            let is_disk = matches!(step, Step::MoveDisk { .. } | Step::Grow { .. });
+            match self.step(view, &identity, node, power, step).await {
+                Ok(Some(outcome)) if !queues => return Ok(outcome),
+                Ok(_) => {}
+                // The rest need not wait for a disk that cannot be moved or grown now.
+                Err(outcome @ Outcome::Waiting { .. }) if is_disk => {
+                    held.get_or_insert(outcome);
+                }
+                Err(outcome) => return Err(outcome),
             }
+        }
+        if let Some(outcome) = held {
+            return Err(outcome);
         }
         if self.record.pending != pending {
             // That something waits for a restart was not known when the steps were planned.

@@ -124,6 +124,8 @@ pub struct Disk {
     /// The storage a new disk is made on. A root disk with a storage makes the copy a full one
     /// when the template lives elsewhere.
     pub storage: Option<StorageId>,
+    /// Once it was made it stays where it is: `storage` is only where that is done.
+    pub stays: bool,
     /// Its size. Growing is done online; a smaller size than the disk has is refused.
     pub size: Option<Size>,
     /// File format on file storages: `raw`, `qcow2` or `vmdk`. A disk keeps the one it was made with.

@@ -149,6 +149,8 @@ pub struct MountPoint {
     pub path: String,
     /// Its storage.
     pub storage: Option<StorageId>,
+    /// Once it was made it stays where it is: `storage` is only where that is done.
+    pub stays: bool,
     /// Its size.
     pub size: Size,
     /// Include it in backups.

@@ -342,3 +342,46 @@ async fn the_disk_that_a_guest_boots_from_stays_when_it_is_not_declared_any_more
     let slot = bench.record(&owner).identity.as_ref().unwrap().disks["boot"];
     assert_eq!(slot.to_string(), "scsi0");
 }
+
+/// What new disks get by default says nothing about those that there are.
+#[tokio::test(start_paused = true)]
+async fn a_disk_that_is_only_made_somewhere_by_default_stays_there() {
+    let mut intent = with_data();
+    let by_default = |intent: &mut GuestIntent, name: &str| {
+        let data = &mut intent.disks[1];
+        data.storage = Some(name.parse().unwrap());
+        data.stays = true;
+    };
+    by_default(&mut intent, "local-lvm");
+    let (mut bench, owner, qemu) = settled(intent.clone()).await;
+    let before = volume(&config(&qemu).await, "scsi1");
+    assert!(before.starts_with("local-lvm:"), "{before}");
+    by_default(&mut intent, "ceph");
+    bench.want(intent.clone());
+    bench.run().await;
+    bench.run_for(Duration::from_mins(5)).await;
+    assert_eq!(volume(&config(&qemu).await, "scsi1"), before);
+    // Said of the disk itself it moves.
+    intent.disks[1].stays = false;
+    bench.want(intent);
+    bench.run().await;
+    assert_eq!(bench.progress(&owner).outcome, Outcome::Settled);
+    let after = volume(&config(&qemu).await, "scsi1");
+    assert!(after.starts_with("ceph:"), "{after}");
+}
+
+/// PVE moves no volume of a container that runs.
+#[tokio::test(start_paused = true)]
+async fn a_container_whose_root_shall_move_can_be_switched_off() {
+    let mut bench = bench().await;
+    let mut intent = crate::create::container(&bench).await;
+    let owner = bench.want(intent.clone());
+    bench.run().await;
+    intent.disks[0].storage = Some("ceph".parse().unwrap());
+    intent.power = fleet::intent::Power::Off;
+    bench.want(intent);
+    bench.run().await;
+    let progress = bench.progress(&owner);
+    assert_eq!(progress.outcome, Outcome::Settled, "{}", bench.stories());
+    assert_eq!(progress.facts.power, fleet::PowerFact::Stopped);
+}

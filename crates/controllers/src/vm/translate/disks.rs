@@ -18,7 +18,7 @@ pub(super) fn disks(
         .and_then(|class| class.spec.storage.clone())
         .unwrap_or_default();
     // A copy stays on the storage it finds unless the class or the disk says otherwise; a new disk
-    // needs a storage, so there the Provider's default counts too.
+    // needs a storage, so there the Provider's default counts too. It says where disks are made, not where they belong.
     let copied = matches!(source, Source::Template { .. } | Source::Backup { .. });
     let restored = spec
         .restore_from
@@ -45,22 +45,22 @@ pub(super) fn disks(
         } else {
             DiskRole::Data
         };
-        let mut place = written
+        let said = written
             .storage
             .as_ref()
             .or(written.storage_class.as_ref())
             .or(restored)
             .or(base.class.as_ref());
-        if !(copied && role == DiskRole::Root) {
-            place = place.or(defaults.storage.as_ref());
-        }
-        let place = place
+        let usual = defaults.storage.as_ref();
+        let place = said
+            .or(usual.filter(|_| !(copied && role == DiskRole::Root)))
             .map(|name| storage(&format!("{field}.storage"), name))
             .transpose()?;
         disks.push(Disk {
             name: written.name.clone(),
             role,
             storage: place,
+            stays: said.is_none(),
             size: Some(size(written.size)),
             thin: written
                 .provisioning
@@ -82,6 +82,7 @@ pub(super) fn disks(
                 .or(defaults.storage.as_ref().filter(|_| imported))
                 .map(|name| storage("storage", name))
                 .transpose()?,
+            stays: named.is_none(),
             thin: base.provisioning.map(|p| p == Provisioning::Thin),
             ..Disk::default()
         });
