@@ -19,7 +19,6 @@ use crate::{
     cluster::{Cluster, Memory},
     gate::Key,
     intent::{BackupIntent, MigrationIntent, SnapshotIntent},
-    mark,
     record::{Likeness, StepKind},
     tasks::{Ended, Standing},
     trouble::{self, Trouble},
@@ -127,17 +126,10 @@ impl Act<'_> {
     async fn checked(&mut self, row: &GuestRow) -> Flow<Option<GuestConfig>> {
         match self.handle(row).config(ConfigView::Next).await {
             Ok(config) => {
-                let notes = config.description().unwrap_or_default();
-                let fits = self.likeness.fits(row.kind, &config);
-                let meant = match (self.guest_owner, mark::owner_of(notes)) {
-                    (Some(owner), Some(found)) => *owner == found,
-                    (_, None) if mark::is_marked(notes) => false,
-                    // Somebody may have rewritten the notes.
-                    (Some(_), None) => fits == Some(true),
-                    // The mark of who keeps a guest that was taken over, whatever its UUID is now.
-                    (None, Some(found)) if self.is_kept_by(&found) => true,
-                    (None, _) => fits != Some(false),
-                };
+                let keeps = |owner: &Owner| self.cluster.keeps(owner, self.guest);
+                let meant = self
+                    .likeness
+                    .is_meant(self.guest_owner, row.kind, &config, keeps);
                 Ok(meant.then_some(config))
             }
             Err(error) if error.is_guest_not_found() => {
@@ -150,10 +142,6 @@ impl Act<'_> {
             }
             Err(error) => Err(self.trouble("reading the guest", &error)),
         }
-    }
-
-    fn is_kept_by(&self, owner: &Owner) -> bool {
-        self.cluster.state().owners.get(&self.guest) == Some(owner)
     }
 
     fn handle(&self, row: &GuestRow) -> pve::Guest {

@@ -8,7 +8,11 @@
 //! share is held as a [`Hold`] until it is. A guest that moves has a share of the node it leaves and of the
 //! one it goes to.
 
-use std::{cmp::Ordering, collections::BTreeMap, time::Duration};
+use std::{
+    cmp::Ordering,
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use tokio::time::Instant;
 
@@ -111,8 +115,10 @@ pub(crate) struct Stock {
 pub(crate) struct Site {
     pub(crate) vmid: Vmid,
     pub(crate) node: NodeName,
-    /// Its disks are on storage that all nodes see.
+    /// Its disks are on storage that several nodes see.
     pub(crate) shared: bool,
+    /// The storages that its copies stay on.
+    pub(crate) storages: BTreeSet<StorageId>,
 }
 
 /// A share of a node that is promised and not yet to be seen there.
@@ -458,9 +464,19 @@ fn reach(ask: &Ask, name: &NodeName, view: &View) -> Result<(Option<Site>, Reach
     if ask.sources.is_empty() {
         return Ok((None, Reach::Here));
     }
-    ask.sources
-        .iter()
-        .filter(|site| view.node_online(&site.node))
+    let online = || {
+        let sources = ask.sources.iter();
+        sources.filter(|site| view.node_online(&site.node))
+    };
+    let missing = |site: &Site| {
+        let seen = |storage: &&StorageId| {
+            let row = view.storage(storage, name);
+            row.is_some_and(|row| row.available)
+        };
+        site.storages.iter().find(|storage| !seen(storage)).cloned()
+    };
+    online()
+        .filter(|site| missing(site).is_none())
         .map(|site| {
             let reach = match (&site.node == name, site.shared) {
                 (true, _) => Reach::Here,
@@ -470,7 +486,10 @@ fn reach(ask: &Ask, name: &NodeName, view: &View) -> Result<(Option<Site>, Reach
             (Some(site.clone()), reach)
         })
         .min_by_key(|(site, reach)| (*reach, site.as_ref().map(|site| site.vmid)))
-        .ok_or_else(|| "the source's node is offline".to_owned())
+        .ok_or_else(|| match online().find_map(missing) {
+            Some(storage) => format!("it does not have storage '{storage}' of the source"),
+            None => "the source's node is offline".to_owned(),
+        })
 }
 
 #[derive(Debug, PartialEq)]

@@ -17,6 +17,7 @@ use crate::{
     ClusterName, NodeName, Owner, Upid, Vmid,
     cloudinit::SeedFiles,
     intent::{DiskSlot, Mac},
+    mark,
     prop::Prop,
 };
 
@@ -78,6 +79,28 @@ impl Likeness {
             GuestKind::Qemu => Some(uuid_of(config) == Some(self.uuid?)),
             GuestKind::Lxc if self.macs.is_empty() => None,
             GuestKind::Lxc => Some(macs_of(config).any(|mac| self.macs.contains(&mac))),
+        }
+    }
+
+    /// Whether a guest is the one that is meant, which has this owner; without one, any that does not differ. `keeps` says whether
+    /// a mark is that of who keeps the guest now.
+    pub(crate) fn is_meant(
+        &self,
+        owner: Option<&Owner>,
+        kind: GuestKind,
+        config: &GuestConfig,
+        keeps: impl FnOnce(&Owner) -> bool,
+    ) -> bool {
+        let notes = config.description().unwrap_or_default();
+        let fits = self.fits(kind, config);
+        match (owner, mark::owner_of(notes)) {
+            (Some(owner), Some(found)) => *owner == found,
+            (_, None) if mark::is_marked(notes) => false,
+            // Somebody may have rewritten the notes.
+            (Some(_), None) => fits == Some(true),
+            // The mark of who keeps a guest that was taken over, whatever its UUID is now.
+            (None, Some(found)) if keeps(&found) => true,
+            (None, _) => fits != Some(false),
         }
     }
 }

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 use super::{Flow, Pass};
 use crate::{
-    NodeName, Size, StorageId, Vmid, Waiting,
+    NodeName, Owner, Size, StorageId, Vmid, Waiting,
     cluster::Whereabouts,
     desired::ROOT_CANDIDATES,
     intent::{CloneMode, DiskRole, DiskSlot, Source, TemplateRef},
@@ -36,6 +36,7 @@ impl Pass<'_> {
         };
         let wanted = |vmid: Vmid, row: &crate::view::GuestRow| match from {
             TemplateRef::Vmid(id) => *id == vmid,
+            TemplateRef::Guest(subject) => subject.guest == vmid,
             TemplateRef::AnyOf(ids) => ids.contains(&vmid),
             TemplateRef::Name(name) => row.template && &row.name == name,
             TemplateRef::Tags(tags) => {
@@ -67,9 +68,18 @@ impl Pass<'_> {
                 continue;
             }
             match self.source_config(vmid, &node).await {
+                Ok(config) if !self.is_meant(from, vmid, &config) => {
+                    let message = format!("guest {vmid} is not the one that is to be copied");
+                    return Err(self.wait(Waiting::Source, message, Duration::from_secs(30)));
+                }
                 Ok(config) => {
                     let shared = all_shared(&config, view, &node);
-                    let site = Site { vmid, node, shared };
+                    let site = Site {
+                        vmid,
+                        node,
+                        shared,
+                        storages: self.storages_kept(&config),
+                    };
                     originals.push(Original {
                         site,
                         template,
@@ -87,6 +97,27 @@ impl Pass<'_> {
                 Err(self.wait(Waiting::Source, message, Duration::from_secs(30)))
             }
         }
+    }
+
+    /// Whether a guest is the one that was named, and not only of the same number.
+    fn is_meant(&self, from: &TemplateRef, vmid: Vmid, config: &GuestConfig) -> bool {
+        let TemplateRef::Guest(subject) = from else {
+            return true;
+        };
+        let keeps = |owner: &Owner| self.cluster.keeps(owner, vmid);
+        let owner = subject.owner.as_ref();
+        subject.likeness.is_meant(owner, self.kind(), config, keeps)
+    }
+
+    /// The storages that a copy stays on: those of the source, unless the copy's own was named.
+    fn storages_kept(&self, config: &GuestConfig) -> BTreeSet<StorageId> {
+        if self.root_storage().is_some() {
+            return BTreeSet::new();
+        }
+        let all = volumes(config);
+        all.iter()
+            .filter_map(|(_, volume)| storage_of(volume))
+            .collect()
     }
 
     async fn source_config(

@@ -1,6 +1,6 @@
 //! What a guest is made from.
 
-use crate::Vmid;
+use crate::{Vmid, record::Subject};
 
 /// What a guest is made from.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -56,6 +56,8 @@ impl Source {
 pub enum TemplateRef {
     /// By VMID.
     Vmid(Vmid),
+    /// This very guest: one that has got its VMID since is not copied.
+    Guest(Subject),
     /// Any one of these: replicas of the same thing, the nearest is taken.
     AnyOf(Vec<Vmid>),
     /// By its name in PVE, on any node; several with one name are replicas.
@@ -70,6 +72,7 @@ impl std::fmt::Display for TemplateRef {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             TemplateRef::Vmid(vmid) => write!(f, "VMID {vmid}"),
+            TemplateRef::Guest(subject) => write!(f, "VMID {}", subject.guest),
             TemplateRef::AnyOf(vmids) => {
                 let ids: Vec<String> = vmids.iter().map(ToString::to_string).collect();
                 write!(f, "any of VMIDs {}", ids.join(", "))

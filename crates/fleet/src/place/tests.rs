@@ -1,3 +1,5 @@
+use std::collections::BTreeSet;
+
 use proptest::prelude::*;
 use tokio::time::Instant;
 
@@ -218,6 +220,7 @@ fn the_node_with_the_template_wins_and_moving_a_copy_is_the_last_resort() {
         vmid: vmid(9000),
         node: node("pve2"),
         shared: false,
+        storages: BTreeSet::new(),
     }];
     let choice = choose(&view, &Placement::default(), &wanted).unwrap();
     assert_eq!((choice.node, choice.reach), (node("pve2"), Reach::Here));
@@ -228,6 +231,9 @@ fn the_node_with_the_template_wins_and_moving_a_copy_is_the_last_resort() {
     assert_eq!(choose(&view, &only, &wanted).unwrap().reach, Reach::Move);
     wanted.sources[0].shared = true;
     assert_eq!(choose(&view, &only, &wanted).unwrap().reach, Reach::Shared);
+    wanted.sources[0].storages = BTreeSet::from([StorageId::new("san").unwrap()]);
+    let none = choose(&view, &only, &wanted).unwrap_err().to_string();
+    assert!(none.contains("does not have storage 'san'"), "{none}");
 }
 
 proptest! {

@@ -7,7 +7,7 @@ use fleet::{
         TemplateRef,
     },
 };
-use pve::{NodeName, StorageId};
+use pve::{NodeName, StorageId, api::guest::DeleteGuest};
 
 use crate::harness::{Bench, cluster_name, machine, owner};
 
@@ -307,4 +307,52 @@ async fn a_disk_that_was_grown_is_not_taken_for_a_large_source_before_the_guest_
         "{:?}",
         refused.outcome
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_guest_that_has_got_the_number_of_the_source_is_not_copied() {
+    let mut bench = Bench::new();
+    bench.ready().await;
+    let mut source = machine("web", TEMPLATE);
+    source.power = Power::Off;
+    let web = bench.want(source);
+    bench.run().await;
+    let identity = bench.record(&web).identity.clone().unwrap();
+    let mut copy = machine("copy", TEMPLATE);
+    copy.disks.clear();
+    copy.source = Source::Template {
+        from: TemplateRef::Guest(fleet::record::Subject {
+            cluster: identity.cluster.clone(),
+            guest: identity.vmid,
+            owner: Some(web.clone()),
+            likeness: identity.likeness(),
+        }),
+        mode: CloneMode::Full,
+        snapshot: None,
+    };
+    let first = bench.want(fleet::GuestIntent {
+        owner: owner("first"),
+        name: "first".to_owned(),
+        ..copy.clone()
+    });
+    bench.run().await;
+    assert_eq!(bench.progress(&first).outcome, Outcome::Settled);
+
+    let node = bench.client().node(&identity.node);
+    let qemu = node.qemu(identity.vmid);
+    let removed = qemu.delete(DeleteGuest::default()).await.unwrap();
+    bench.client().wait(&removed).await.unwrap();
+    let theirs = pve::GuestConfig::new().with("name", "theirs");
+    let theirs = pve::CreateQemu::new(identity.vmid, theirs);
+    let made = node.create_qemu(&theirs).await.unwrap();
+    bench.client().wait(&made).await.unwrap();
+    bench.matters.remove(&web);
+    bench.run_for(std::time::Duration::from_mins(1)).await;
+    let second = bench.want(copy);
+    bench.run_for(std::time::Duration::from_mins(5)).await;
+    let outcome = bench.call_now(&second).await.outcome;
+    let waits =
+        matches!(&outcome, Outcome::Waiting { message, .. } if message.contains("not the one"));
+    assert!(waits, "{outcome:?}");
+    assert_eq!(bench.inventory().await.of(&second).len(), 0);
 }

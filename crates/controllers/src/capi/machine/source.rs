@@ -39,6 +39,7 @@ pub(in crate::capi) fn templates<'a>(
     };
     let fits = |template: &&TemplateFacts| match &from {
         TemplateRef::Vmid(vmid) => template.vmid == *vmid,
+        TemplateRef::Guest(subject) => template.vmid == subject.guest,
         TemplateRef::Name(name) => template.name == *name,
         TemplateRef::AnyOf(vmids) => vmids.contains(&template.vmid),
         TemplateRef::Tags(tags) => tags.iter().all(|tag| template.tags.contains(tag)),

@@ -7,7 +7,7 @@ use api::vm::{
 use fleet::{
     ClusterName, GuestIntent, GuestRecord,
     intent::{CloneMode, Payload, Source, TemplateRef},
-    record::Stage,
+    record::{Stage, Subject},
 };
 use kube::ResourceExt as _;
 
@@ -305,7 +305,13 @@ fn clone_source(
             })?)
         }
     };
-    Ok((TemplateRef::Vmid(identity.vmid), snapshot))
+    let subject = Subject {
+        owner: owner(&*source).filter(|_| !identity.adopted),
+        likeness: identity.likeness(),
+        cluster: identity.cluster,
+        guest: identity.vmid,
+    };
+    Ok((TemplateRef::Guest(subject), snapshot))
 }
 
 async fn init_parts(
