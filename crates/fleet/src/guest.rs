@@ -11,7 +11,7 @@ mod declared;
 pub(crate) mod devices;
 mod exist;
 mod gentle;
-mod look;
+pub(crate) mod look;
 mod make;
 mod presence;
 pub(crate) mod ready;

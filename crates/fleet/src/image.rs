@@ -22,6 +22,7 @@ use crate::{
     cloudinit::hex,
     cluster::Cluster,
     gate::Key,
+    guest::look::{is_making, left_locked},
     intent::ImageIntent,
     mark,
     record::{InFlight, ReplicaStage, StepKind},
@@ -137,6 +138,63 @@ impl<'a> Work<'a> {
         share::tags(config).contains(&self.tag) && config.description().is_some_and(mark::is_marked)
     }
 
+    /// Comes back when it can be said whose a guest is. PVE writes its mark when it is complete; one that is being made under a VMID
+    /// of ours may be ours, by a call whose answer was lost.
+    async fn complete(&mut self, config: &GuestConfig, vmid: Vmid) -> Flow<()> {
+        let marked = config.description().is_some_and(mark::is_marked);
+        let lock = config.lock().filter(|lock| !marked && is_making(lock));
+        let Some(lock) = lock else { return Ok(()) };
+        match self.cluster.is_being_made(&self.intent.owner).await {
+            Ok(true) => {
+                let text = format!("guest {vmid} is being made ({lock})");
+                Err(self.wait(Waiting::Locked, text, Duration::from_secs(2)))
+            }
+            Ok(false) => {
+                let text = left_locked(vmid, lock);
+                Err(self.wait(Waiting::Locked, text, Duration::from_mins(1)))
+            }
+            Err(error) => Err(self.trouble("looking for who makes the guest", &error)),
+        }
+    }
+
+    /// Notes where its guests are by now: somebody may have moved one, or taken a node out of the cluster.
+    async fn follow(&mut self, view: &View) -> Flow<()> {
+        for (node, replica) in self.record.replicas.clone() {
+            let row = view.guests.get(&replica.vmid);
+            match row.map(|row| &row.node) {
+                Some(on) if *on == node => {}
+                Some(on) => {
+                    let ours = row.is_some_and(|row| row.tags.contains(&self.tag));
+                    if ours
+                        && replica.in_flight.is_empty()
+                        && !self.record.replicas.contains_key(on)
+                    {
+                        self.record.replicas.remove(&node);
+                        self.record.replicas.insert(on.clone(), replica);
+                        return Err(Outcome::Persist);
+                    }
+                }
+                None if view.nodes.contains_key(&node) => {}
+                None => match self.cluster.client.cluster().is_free(replica.vmid).await {
+                    Ok(true) => {
+                        self.record.replicas.remove(&node);
+                        return Err(Outcome::Persist);
+                    }
+                    Ok(false) => {
+                        self.cluster.refresh();
+                        let text = format!(
+                            "node {node} has left the cluster, and guest {} is not to be seen",
+                            replica.vmid
+                        );
+                        return Err(self.wait(Waiting::NodeDown, text, Duration::from_secs(30)));
+                    }
+                    Err(error) => return Err(self.trouble("asking for the template", &error)),
+                },
+            }
+        }
+        Ok(())
+    }
+
     async fn drop_file(&mut self, node: &NodeName, volume: &str) -> Flow<()> {
         let Ok(volume) = VolumeId::new(volume) else {
             return Ok(());
@@ -202,6 +260,9 @@ impl<'a> Work<'a> {
                 Ok(())
             }
             Err(error) if task.step == StepKind::RemoveVolume && error.is_not_found() => Ok(()),
+            Err(error @ pve::Error::InUse { .. }) if task.step == StepKind::Destroy => {
+                Err(self.note_links(&error))
+            }
             Err(error) => Err(self.trouble("preparing the image", &error)),
         }
     }

@@ -24,6 +24,7 @@ impl Work<'_> {
     pub(super) async fn keep(&mut self) -> Flow<Outcome> {
         let view = self.view()?;
         self.track();
+        self.follow(&view).await?;
         let nodes = self.nodes(&view)?;
         let mut down = None;
         for node in nodes {
@@ -252,7 +253,10 @@ impl Work<'_> {
                         Duration::from_secs(2),
                     ));
                 }
-                Ok(_) => return self.choose_another(node, replica).await,
+                Ok(config) => {
+                    self.complete(&config, replica.vmid).await?;
+                    return self.choose_another(node, replica).await;
+                }
                 Err(error) if error.is_guest_not_found() => {}
                 Err(error) => return Err(self.trouble("reading the guest", &error)),
             }

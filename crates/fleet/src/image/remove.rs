@@ -8,6 +8,8 @@ use pve::{
     task::{Source, TaskEntry, TaskFilter},
 };
 
+use tokio::time::Instant;
+
 use super::{Flow, Work, share};
 use crate::{
     NodeName, Outcome, Waiting,
@@ -15,10 +17,16 @@ use crate::{
     record::{ReplicaRecord, ReplicaStage, StepKind},
 };
 
+/// How often it is looked whether a guest has gone, which costs no request.
+const LINKED_PAUSE: Duration = Duration::from_secs(30);
+/// For how long it is believed that something is linked to a template while all guests are there.
+const LINKED_FOR: Duration = Duration::from_hours(1);
+
 impl Work<'_> {
     pub(super) async fn remove(&mut self) -> Flow<Outcome> {
         let view = self.view()?;
         self.track();
+        self.follow(&view).await?;
         let nodes: Vec<NodeName> = self.record.replicas.keys().cloned().collect();
         for node in nodes {
             if !view.node_online(&node) {
@@ -62,6 +70,7 @@ impl Work<'_> {
 
     /// Leaves one template; comes back with nothing when there is nothing left of it to care for.
     async fn leave(&mut self, node: &NodeName, replica: &ReplicaRecord) -> Flow<Option<Outcome>> {
+        self.linked_no_more()?;
         let qemu = self.cluster.client.node(node).qemu(replica.vmid);
         match qemu.config(ConfigView::Next).await {
             Ok(config) if self.may_leave(&config) => {
@@ -87,7 +96,10 @@ impl Work<'_> {
                 }
             }
             // Somebody else's by now, or nobody's: ours is gone.
-            Ok(_) => Ok(None),
+            Ok(config) => {
+                self.complete(&config, replica.vmid).await?;
+                Ok(None)
+            }
             Err(error) if error.is_guest_not_found() => {
                 match self.cluster.client.cluster().is_free(replica.vmid).await {
                     Ok(true) => Ok(None),
@@ -100,6 +112,32 @@ impl Work<'_> {
                 }
             }
             Err(error) => Err(self.trouble("reading the template", &error)),
+        }
+    }
+
+    /// Takes note that disks are linked to a template, which lasts as long as all the guests that there are.
+    pub(super) fn note_links(&mut self, error: &pve::Error) -> Outcome {
+        let text = format!("the template goes when nothing is linked to it any more: {error}");
+        let guests = self.cluster.view();
+        let guests = guests.map(|view| view.guests.keys().copied().collect());
+        let links = (guests.unwrap_or_default(), Instant::now(), text.clone());
+        self.cluster
+            .memory(&self.intent.owner, |memory| memory.linked = Some(links));
+        self.wait(Waiting::InUse, text, LINKED_PAUSE)
+    }
+
+    /// Comes back when a template that disks were linked to may be free: a guest has gone, or somebody may have moved its disks.
+    fn linked_no_more(&mut self) -> Flow<()> {
+        let view = self.view()?;
+        let known = self
+            .cluster
+            .memory(&self.intent.owner, |memory| memory.linked.clone());
+        let lasts = known.filter(|(guests, at, _)| {
+            at.elapsed() < LINKED_FOR && guests.iter().all(|vmid| view.guests.contains_key(vmid))
+        });
+        match lasts {
+            Some((_, _, text)) => Err(self.wait(Waiting::InUse, text, LINKED_PAUSE)),
+            None => Ok(()),
         }
     }
 

@@ -350,3 +350,57 @@ async fn a_guest_that_has_got_the_number_of_an_image_does_not_become_a_template(
     assert!(!config.unwrap().is_template());
     assert!(record.replicas.values().all(|it| it.vmid != imported));
 }
+
+/// PVE writes no mark on a guest before it is complete, so for that long it looks like anybody's.
+#[tokio::test(start_paused = true)]
+async fn an_import_whose_answer_is_lost_is_waited_for_and_makes_no_second_guest() {
+    let mut bench = Bench::life_like(5);
+    bench.ready().await;
+    let before = bench.inventory().await;
+    let url = "https://images.example.com/noble.img";
+    // Large enough for the import to take its time.
+    bench.cluster().control().serve(url, vec![7; 8 << 20]);
+    let mut intent = image("noble", url);
+    intent.checksum = None;
+    let lost = Fault::once("POST /nodes/{node}/qemu", Action::DropAnswer);
+    bench.cluster().control().inject(lost);
+    let mut record = ImageRecord::default();
+    let made = drive(&mut bench, &intent, &mut record, false).await;
+    assert_eq!(made.outcome, Outcome::Settled);
+    assert_eq!(made.facts.templates.len(), 1);
+    let guests = bench.inventory().await.guests.len();
+    assert_eq!(guests, before.guests.len() + 1);
+    drive(&mut bench, &intent, &mut record, true).await;
+    let after = bench.inventory().await;
+    assert_eq!(after.guests, before.guests);
+    assert_eq!(after.volumes, before.volumes);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_template_that_somebody_has_moved_goes_with_its_image() {
+    let url = web().await;
+    let mut bench = Bench::new();
+    bench.ready().await;
+    let before = bench.inventory().await;
+    let mut intent = image("noble", &url);
+    intent.storage = StorageId::new("ceph").unwrap();
+    let mut record = ImageRecord::default();
+    drive(&mut bench, &intent, &mut record, false).await;
+    let (node, replica) = record.replicas.first_key_value().unwrap();
+    let other = if node.as_str() == "pve3" {
+        "pve2"
+    } else {
+        "pve3"
+    };
+    let other = pve::NodeName::new(other).unwrap();
+    let qemu = bench.client().node(node).qemu(replica.vmid);
+    let to = pve::api::guest::migrate::MigrateQemu {
+        online: false,
+        ..pve::api::guest::migrate::MigrateQemu::online(other)
+    };
+    let moved = qemu.migrate(&to).await.unwrap();
+    bench.client().wait(&moved).await.unwrap();
+    bench.run_for(Duration::from_mins(1)).await;
+    drive(&mut bench, &intent, &mut record, true).await;
+    assert_eq!(bench.inventory().await.guests, before.guests);
+}
