@@ -76,6 +76,8 @@ pub(crate) struct State {
     pub(crate) reading: BTreeMap<Vmid, Reading>,
     pub(crate) sockets: BTreeMap<NodeName, u32>,
     pub(crate) timers: BTreeMap<Owner, Instant>,
+    /// When a backup of a guest was begun last, and by whom.
+    pub(crate) backups: BTreeMap<Vmid, (Instant, Owner)>,
     /// How long guests take until they answer.
     pub(crate) boots: Boots,
     pub(crate) refresh: bool,
@@ -146,6 +148,8 @@ pub(crate) struct Memory {
     pub(crate) locked: Option<Instant>,
     /// Why it cannot go back to a snapshot as long as there are just these.
     pub(crate) in_the_way: Option<(BTreeSet<String>, String)>,
+    /// Why a template cannot go as long as all these guests are there, and when that was found.
+    pub(crate) linked: Option<(BTreeSet<Vmid>, Instant, String)>,
     /// When high availability was asked to move or stop it, which it does in its own time.
     pub(crate) asked_ha: Option<Instant>,
     /// How often it was seen unfinished with nobody making it.
@@ -242,6 +246,33 @@ impl Cluster {
     }
 
     /// The last view.
+    /// Whether a guest that an owner has found incomplete may still be being made: PVE says of a task what it makes only in the end,
+    /// so any that makes a guest counts.
+    pub(crate) async fn is_being_made(&self, owner: &Owner) -> pve::Result<bool> {
+        let makers = [
+            "qmclone",
+            "qmcreate",
+            "qmrestore",
+            "vzclone",
+            "vzcreate",
+            "vzrestore",
+        ];
+        let list = self.client.cluster().tasks().await?;
+        let mut running = list.iter().filter(|task| task.is_running());
+        let made = running.any(|task| makers.contains(&task.upid.kind()));
+        let vain = self.memory(owner, |memory| {
+            memory.abandoned = if made { 0 } else { memory.abandoned + 1 };
+            memory.abandoned
+        });
+        // The end of a task and what it wrote are not seen in the same moment.
+        Ok(made || vain < 3)
+    }
+
+    /// Whether somebody keeps a guest.
+    pub(crate) fn keeps(&self, owner: &Owner, guest: Vmid) -> bool {
+        self.state().owners.get(&guest) == Some(owner)
+    }
+
     pub(crate) fn view(&self) -> Option<Arc<View>> {
         self.state().view.clone()
     }

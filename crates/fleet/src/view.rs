@@ -114,6 +114,23 @@ impl View {
         self.nodes.get(node).is_some_and(|row| row.online)
     }
 
+    /// The node to ask for what one has put on a storage: itself; once it has left the cluster, any that has the storage in common
+    /// with it. `None` if what was there has left with it.
+    pub(crate) fn reaching<'a>(
+        &'a self,
+        storage: &StorageId,
+        node: &'a NodeName,
+    ) -> Option<&'a NodeName> {
+        if self.nodes.contains_key(node) {
+            return Some(node);
+        }
+        let shared = self
+            .storages
+            .iter()
+            .find(|((id, on), row)| id == storage && row.shared && self.node_online(on));
+        shared.map(|((_, on), _)| on)
+    }
+
     /// A storage as one node sees it.
     pub(crate) fn storage(&self, storage: &StorageId, node: &NodeName) -> Option<&StorageRow> {
         self.storages.get(&(storage.clone(), node.clone()))

@@ -205,6 +205,12 @@ fn seen(cluster: &Cluster, view: View) {
         .as_ref()
         .is_none_or(|before| online(before) != online(&view));
     if let Some(before) = &before {
+        // What was read of a guest to be copied is not that of whoever has its VMID next.
+        let as_it_was = |vmid: &Vmid| match (before.guests.get(vmid), view.guests.get(vmid)) {
+            (Some(old), Some(new)) => old.name == new.name && old.kind == new.kind,
+            _ => false,
+        };
+        state.sources.retain(|vmid, _| as_it_was(vmid));
         for (vmid, owner) in &state.owners {
             let (old, new) = (before.guests.get(vmid), view.guests.get(vmid));
             let changed = match (old, new) {
@@ -391,7 +397,7 @@ async fn statuses(cluster: &Cluster, tasks: &BTreeSet<Upid>) -> Answer {
         match status {
             Ok((end, seconds)) => answer.add(upid.clone(), end, seconds),
             // The task is no longer known there: its owner must look at what it left.
-            Err(error) if error.is_not_found() => {
+            Err(error) if error.is_not_found() || is_left_behind(cluster, upid) => {
                 let text = format!("task {upid} is no longer known");
                 let unknown = Err(pve::Error::OutcomeUnknown { text, cause: None });
                 answer.add(upid.clone(), Some(unknown), None);
@@ -400,6 +406,20 @@ async fn statuses(cluster: &Cluster, tasks: &BTreeSet<Upid>) -> Answer {
         }
     }
     answer
+}
+
+/// Whether nobody will ever say how a task ended: its node has left the cluster, or is down while its guest is up on another.
+fn is_left_behind(cluster: &Cluster, upid: &Upid) -> bool {
+    let Some(view) = cluster.view() else {
+        return false;
+    };
+    let Some(node) = view.nodes.get(upid.node()) else {
+        return true;
+    };
+    let guest = upid.id().parse().ok();
+    let row = guest.and_then(|vmid| view.guests.get(&vmid));
+    let elsewhere = row.is_some_and(|row| row.node != *upid.node() && view.node_online(&row.node));
+    !node.online && elsewhere
 }
 
 /// How a task stands. A shutdown is looked up in its node's list, which says for the same price how long it took: guests have

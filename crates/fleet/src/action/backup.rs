@@ -88,6 +88,7 @@ impl Act<'_> {
         }
         self.rested()?;
         self.free(&row)?;
+        self.its_turn()?;
         // One whose answer was lost would be made twice.
         self.no_backup_runs(&view, &from).await?;
         if from != row.node {
@@ -188,6 +189,27 @@ impl Act<'_> {
             Some((left, why)) => Err(self.wait(Waiting::Space, why, left)),
             None => Ok(()),
         }
+    }
+
+    /// Comes back when no other backup of the guest was begun just now. PVE names a backup after its second: of two in the same one
+    /// the first would be lost.
+    fn its_turn(&mut self) -> Flow<()> {
+        let now = Instant::now();
+        let waits = {
+            let mut state = self.cluster.state();
+            state.backups.retain(|_, (at, _)| now - *at < APART);
+            let last = state.backups.get(&self.guest);
+            let waits = last.is_some_and(|(_, owner)| owner != self.owner);
+            if !waits {
+                state.backups.insert(self.guest, (now, self.owner.clone()));
+            }
+            waits
+        };
+        if waits {
+            let message = "another backup of the guest is being begun";
+            return Err(self.wait(Waiting::Turn, message, APART));
+        }
+        Ok(())
     }
 
     /// Comes back when no backup of the guest is being made on the node: one whose answer was lost may be on its way.
@@ -299,6 +321,9 @@ impl Act<'_> {
         Ok(all)
     }
 }
+
+/// How far apart two backups of a guest are begun.
+const APART: Duration = Duration::from_secs(2);
 
 /// After how long a storage is asked again whether it keeps one more.
 const LIMIT_PAUSE: Duration = Duration::from_mins(10);

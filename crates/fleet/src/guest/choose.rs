@@ -43,7 +43,12 @@ impl Pass<'_> {
         self.learn_devices().await?;
         let mut ask = self.ask(view, &originals);
         ask.file = self.file(view).await?;
-        let (choice, vmid) = self.reserve(view, ask)?;
+        let (choice, vmid) = loop {
+            let (choice, vmid) = self.reserve(view, ask.clone())?;
+            if self.is_free(vmid).await? {
+                break (choice, vmid);
+            }
+        };
         let identity = self.draft(view, vmid, &choice, &originals);
         let identity = identity.inspect_err(|_| {
             self.cluster.state().holds.remove(&vmid);
@@ -59,14 +64,33 @@ impl Pass<'_> {
         Ok(Outcome::Persist)
     }
 
+    /// Whether a VMID is free that none of the guests to be seen has. That is taken for granted until one turned out to be taken:
+    /// then there are guests that are hidden from us, and PVE is asked before anything is done for the next.
+    async fn is_free(&mut self, vmid: Vmid) -> Flow<bool> {
+        if self.cluster.state().taken.is_empty() {
+            return Ok(true);
+        }
+        let free = self.cluster.client.cluster().is_free(vmid).await;
+        if !matches!(free, Ok(true)) {
+            self.give_up(vmid, free.is_ok());
+        }
+        free.map_err(|error| self.trouble("asking whether the VMID is free", &error))
+    }
+
+    /// Lets a VMID go that was chosen; it may be one that is `taken`.
+    fn give_up(&mut self, vmid: Vmid, taken: bool) {
+        let mut state = self.cluster.state();
+        if taken {
+            state.taken.insert(vmid, Instant::now());
+        }
+        state.owners.remove(&vmid);
+        state.holds.remove(&vmid);
+    }
+
     /// Gives up a VMID that turned out to be somebody else's.
     pub(super) fn choose_again(&mut self, why: &str) -> Outcome {
         if let Some(identity) = self.record.identity.take() {
-            let mut state = self.cluster.state();
-            state.taken.insert(identity.vmid, Instant::now());
-            state.owners.remove(&identity.vmid);
-            state.holds.remove(&identity.vmid);
-            drop(state);
+            self.give_up(identity.vmid, true);
             self.abandon_seed(&identity.node);
         }
         self.warn("VmidTaken", format!("{why}; taking another VMID"));
@@ -252,7 +276,7 @@ impl Pass<'_> {
         let now = Instant::now();
         state
             .taken
-            .retain(|_, at| now - *at < Duration::from_mins(10));
+            .retain(|_, at| now - *at < Duration::from_hours(1));
         // A caller that could not store its choice gets the same one again.
         let own = state
             .guests

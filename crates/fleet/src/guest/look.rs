@@ -6,7 +6,7 @@ use pve::{GuestConfig, GuestKind, api::guest::ConfigView};
 use tokio::time::Instant;
 
 use super::{Flow, Pass};
-use crate::{NodeName, Owner, Waiting, cluster::Shape, mark, record::Identity};
+use crate::{NodeName, Owner, Vmid, Waiting, cluster::Shape, mark, record::Identity};
 
 /// Who is found under a VMID.
 pub(super) enum Sight {
@@ -27,6 +27,10 @@ impl Pass<'_> {
         if !nodes.contains(&identity.node) {
             nodes.push(identity.node.clone());
         }
+        // A node that has left the cluster took nothing along that PVE still has a VMID for.
+        let view = self.view()?;
+        nodes.retain(|node| view.nodes.contains_key(node));
+        let mut denied = None;
         for node in nodes {
             match self
                 .handle(&node, identity.vmid)
@@ -35,12 +39,17 @@ impl Pass<'_> {
             {
                 Ok(config) => return self.recognise(identity, config, node),
                 Err(error) if error.is_guest_not_found() => {}
+                // Who has rights to some guests only is refused those that do not exist.
+                Err(error @ pve::Error::Denied { .. }) => denied = Some((node, error)),
                 Err(error) => return Err(self.node_trouble(&node, "reading the guest", &error)),
             }
         }
         // Not there is not gone: it may have moved. Only PVE's own list of VMIDs knows.
         match self.cluster.client.cluster().is_free(identity.vmid).await {
             Ok(true) => Ok(Sight::Absent),
+            Ok(false) if let Some((node, error)) = denied => {
+                Err(self.node_trouble(&node, "reading the guest", &error))
+            }
             Ok(false) => {
                 let kind = self.kind();
                 let row = self.view()?.guests.get(&identity.vmid).cloned();
@@ -137,35 +146,14 @@ impl Pass<'_> {
 
     /// Waits for a guest that is being made under our VMID. Comes back with why when nobody makes it any more.
     pub(super) async fn unfinished(&mut self, identity: &Identity, lock: &str) -> Flow<String> {
-        let makers = [
-            "qmclone",
-            "qmcreate",
-            "qmrestore",
-            "vzclone",
-            "vzcreate",
-            "vzrestore",
-        ];
-        let list = match self.cluster.client.cluster().tasks().await {
-            Ok(list) => list,
-            Err(error) => return Err(self.trouble("looking for who makes the guest", &error)),
-        };
-        let made = list
-            .iter()
-            .any(|task| task.is_running() && makers.contains(&task.upid.kind()));
-        let seen = self.memory(|memory| {
-            memory.abandoned = if made { 0 } else { memory.abandoned + 1 };
-            memory.abandoned
-        });
-        // The end of a task and what it wrote are not seen in the same moment.
-        if made || seen < 3 {
-            let message = format!("guest {} is being made ({lock})", identity.vmid);
-            return Err(self.wait(Waiting::Locked, message, Duration::from_secs(2)));
+        match self.cluster.is_being_made(&self.intent.owner).await {
+            Ok(true) => {
+                let message = format!("guest {} is being made ({lock})", identity.vmid);
+                Err(self.wait(Waiting::Locked, message, Duration::from_secs(2)))
+            }
+            Ok(false) => Ok(left_locked(identity.vmid, lock)),
+            Err(error) => Err(self.trouble("looking for who makes the guest", &error)),
         }
-        Ok(format!(
-            "VMID {0} was left locked ({lock}) by a task that died; PVE lets only root remove it: \
-             qm unlock {0} && qm destroy {0}",
-            identity.vmid
-        ))
     }
 
     /// The node the guest is on, as far as is known.
@@ -202,7 +190,15 @@ impl Pass<'_> {
     }
 }
 
+/// What is said of a guest that is not complete and that nobody makes any more.
+pub(crate) fn left_locked(vmid: Vmid, lock: &str) -> String {
+    format!(
+        "VMID {vmid} was left locked ({lock}) by a task that died; PVE lets only root remove it: \
+         qm unlock {vmid} && qm destroy {vmid}"
+    )
+}
+
 /// Whether a lock says that the guest is not complete yet.
-pub(super) fn is_making(lock: &str) -> bool {
+pub(crate) fn is_making(lock: &str) -> bool {
     matches!(lock, "clone" | "create" | "import")
 }

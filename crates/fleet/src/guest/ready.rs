@@ -22,6 +22,8 @@ use crate::{
 /// Between questions that nothing is known about.
 const SHORTEST: Duration = Duration::from_secs(2);
 const LONGEST: Duration = Duration::from_mins(1);
+/// Between questions to a guest that has been silent for hours: it may have no agent at all.
+const SELDOM: Duration = Duration::from_mins(10);
 /// How long one of PVE's few workers waits for an agent that is not there yet: time that others lose.
 const VAIN: Duration = Duration::from_secs(3);
 /// From so many guests on that are waited for at once, others lose it indeed.
@@ -83,7 +85,8 @@ impl Boots {
             (true, _) => habit.questions().to_vec(),
             (false, _) => habit.unhurried(),
         };
-        let pause = (silent / 2).clamp(SHORTEST, LONGEST);
+        let longest = (silent / 10).clamp(LONGEST, SELDOM);
+        let pause = (silent / 2).clamp(SHORTEST, longest);
         let next = planned.into_iter().find(|age| *age > silent);
         next.unwrap_or(silent + pause)
     }
@@ -154,10 +157,14 @@ impl Pass<'_> {
                     return Ok(None);
                 }
             }
-            Err(pve::Error::AgentAbsent {
-                configured: false, ..
-            }) => {
-                // There will never be an answer; whoever waits for one must know.
+            Err(
+                pve::Error::AgentAbsent {
+                    configured: false, ..
+                }
+                | pve::Error::Unsupported { .. }
+                | pve::Error::NotImplemented { .. },
+            ) => {
+                // There will never be an answer (before 8.1 PVE asks no containers); whoever waits for one must know.
                 self.memory(|memory| memory.guest.mute = true);
                 self.cluster.state().boots.forget(&self.intent.owner);
                 return Ok(Some(Outcome::Persist));
@@ -317,6 +324,22 @@ mod tests {
         };
         let (late, _) = follow(&mut boots, &container, 2);
         assert!(late < Duration::from_secs(6), "heard {late:?} late");
+    }
+
+    #[test]
+    fn a_guest_that_never_answers_is_asked_more_and_more_seldom() {
+        let alike = Alike {
+            kind: GuestKind::Qemu,
+            source: "name 'ubuntu'".to_owned(),
+            first: true,
+        };
+        let mut boots = Boots::default();
+        let (mut silent, mut asked) = (Duration::ZERO, 0);
+        while silent < Duration::from_hours(24) {
+            silent = boots.next(&alike, silent) + VAIN;
+            asked += 1;
+        }
+        assert!(asked < 200, "asked {asked} times in a day");
     }
 
     #[test]

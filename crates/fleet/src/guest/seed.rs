@@ -276,10 +276,10 @@ impl Pass<'_> {
 
     /// Removes images of identities that were given up. A node that is down is waited for only by who must (`all`).
     pub(super) async fn sweep(&mut self, view: &View, all: bool) -> Flow<()> {
-        let mut kept = Vec::new();
-        while let Some(left) = self.record.leftovers.first().cloned() {
+        let mut at = 0;
+        while let Some(left) = self.record.leftovers.get(at).cloned() {
             if !view.node_online(&left.node) && !all {
-                kept.push(self.record.leftovers.remove(0));
+                at += 1;
                 continue;
             }
             if let Some(outcome) = self
@@ -288,9 +288,8 @@ impl Pass<'_> {
             {
                 return Err(outcome);
             }
-            self.record.leftovers.remove(0);
+            self.record.leftovers.remove(at);
         }
-        self.record.leftovers = kept;
         Ok(())
     }
 
@@ -305,10 +304,15 @@ impl Pass<'_> {
         let Ok(volume) = pve::VolumeId::new(volume) else {
             return Ok(None);
         };
-        if !sure {
+        let view = self.view()?;
+        let Some(by) = view.reaching(&volume.storage(), node) else {
+            // It went with its node.
+            return Ok(None);
+        };
+        if !sure && by == node {
             self.no_upload_runs(node).await?;
         }
-        let storage = self.cluster.client.node(node).storage(&volume.storage());
+        let storage = self.cluster.client.node(by).storage(&volume.storage());
         // A few seconds are enough for a small file; then no task needs to be watched.
         match storage.delete_volume(&volume, Some(5)).await {
             Ok(None) => Ok(None),

@@ -39,6 +39,13 @@ mod snapshots;
 
 use self::{backups::backup, snapshots::snapshot};
 
+/// How often something was asked of a guest.
+fn asked(bench: &Bench, what: &str) -> u64 {
+    let counts = bench.cluster().control().counts();
+    let of = counts.iter().filter(|(route, _)| route.ends_with(what));
+    of.map(|(_, n)| n).sum()
+}
+
 async fn settled() -> (Bench, fleet::Identity) {
     let mut bench = Bench::new();
     bench.ready().await;

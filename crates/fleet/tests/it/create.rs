@@ -108,6 +108,34 @@ async fn a_vmid_lost_to_somebody_else_is_given_up_and_theirs_is_not_touched() {
     assert_ne!(bench.record(&owner).identity.as_ref().unwrap().vmid, taken);
 }
 
+/// A token may see some guests only.
+#[tokio::test(start_paused = true)]
+async fn numbers_of_guests_that_are_hidden_are_not_tried_one_by_one() {
+    let mut bench = Bench::new();
+    bench.ready().await;
+    let mut intent = machine("web", TEMPLATE);
+    intent.vmids = VmidRange::new(700, 720).unwrap();
+    let owner = bench.want(intent);
+    while bench.record(&owner).identity.is_none() {
+        bench.call(&owner).await;
+    }
+    // They come when nobody looks, so no list has shown them.
+    let node = bench.client().node(&NodeName::new("pve3").unwrap());
+    for vmid in 700..710 {
+        let create = CreateQemu::new(pve::Vmid::new(vmid).unwrap(), GuestConfig::new());
+        let task = node.create_qemu(&create).await.unwrap();
+        bench.client().wait(&task).await.unwrap();
+    }
+    bench.cluster().control().reset_counts();
+    bench.run().await;
+    assert_eq!(bench.progress(&owner).outcome, Outcome::Settled);
+    let vmid = bench.record(&owner).identity.as_ref().unwrap().vmid;
+    assert_eq!(vmid.get(), 710);
+    let counts = bench.cluster().control().counts();
+    let uploads = counts["POST /nodes/{node}/storage/{storage}/upload"];
+    assert!(uploads <= 2, "{}", bench.counts());
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_choice_that_could_not_be_stored_is_made_again_and_makes_no_second_machine() {
     let mut bench = Bench::new();
@@ -213,6 +241,7 @@ async fn a_mount_point_taken_out_leaves_the_others_where_they_are() {
     bench.ready().await;
     let mut intent = container(&bench).await;
     let mount = |name: &str| MountPoint {
+        stays: false,
         name: name.to_owned(),
         path: format!("/srv/{name}"),
         storage: Some("local-lvm".parse().unwrap()),

@@ -2,6 +2,7 @@ use std::time::Duration;
 
 use fleet::{Outcome, Waiting};
 use pve::{ConfigChange, GuestConfig};
+use pve_sim::{Action, Fault};
 
 use crate::harness::{Bench, machine};
 
@@ -67,4 +68,57 @@ async fn a_machine_that_somebody_else_protects_stays() {
     bench.run_for(Duration::from_mins(5)).await;
     let cluster = bench.client().cluster();
     assert!(!cluster.is_free(identity.vmid).await.unwrap());
+}
+
+/// Who has rights to some guests only is refused those that do not exist.
+#[tokio::test(start_paused = true)]
+async fn a_machine_that_somebody_removed_is_gone_also_for_who_may_not_ask_for_it() {
+    let mut bench = Bench::new();
+    bench.ready().await;
+    let owner = bench.want(machine("web", TEMPLATE));
+    bench.run().await;
+    bench.run_for(Duration::from_mins(10)).await;
+    let identity = bench.record(&owner).identity.clone().unwrap();
+    let qemu = bench.client().node(&identity.node).qemu(identity.vmid);
+    let stopped = qemu.stop(pve::api::guest::power::Stop::default()).await;
+    bench.client().wait(&stopped.unwrap()).await.unwrap();
+    let removed = qemu.delete(pve::api::guest::DeleteGuest::default()).await;
+    bench.client().wait(&removed.unwrap()).await.unwrap();
+    let vmid = identity.vmid;
+    let denied = Action::Error {
+        status: 403,
+        message: format!("Permission check failed (/vms/{vmid}, VM.Audit)"),
+    };
+    let route = format!("GET /nodes/*/qemu/{vmid}/config");
+    bench
+        .cluster()
+        .control()
+        .inject(Fault::every(route, denied));
+    bench.restart();
+    bench.ready().await;
+    bench.delete(&owner);
+    bench.run().await;
+    assert_eq!(bench.progress(&owner).outcome, Outcome::Gone);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_machine_whose_node_has_left_the_cluster_is_gone_when_its_vmid_is_free() {
+    let mut bench = Bench::new();
+    bench.ready().await;
+    let owner = bench.want(machine("web", TEMPLATE));
+    bench.run().await;
+    bench.run_for(Duration::from_mins(10)).await;
+    let identity = bench.record(&owner).identity.clone().unwrap();
+    let qemu = bench.client().node(&identity.node).qemu(identity.vmid);
+    let stopped = qemu.stop(pve::api::guest::power::Stop::default()).await;
+    bench.client().wait(&stopped.unwrap()).await.unwrap();
+    let removed = qemu.delete(pve::api::guest::DeleteGuest::default()).await;
+    bench.client().wait(&removed.unwrap()).await.unwrap();
+    let matter = bench.matters.get_mut(&owner).unwrap();
+    matter.record.identity.as_mut().unwrap().node = pve::NodeName::new("gone9").unwrap();
+    bench.restart();
+    bench.ready().await;
+    bench.delete(&owner);
+    bench.run().await;
+    assert_eq!(bench.progress(&owner).outcome, Outcome::Gone);
 }

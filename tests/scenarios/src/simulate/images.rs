@@ -80,10 +80,12 @@ pub(super) fn unsettled(image: &VMImage, machines: &[VirtualMachine]) -> Option<
         })
         .collect();
     if image.metadata.deletion_timestamp.is_some() {
-        // A template outlives its image for as long as disks are linked to it.
-        return users
-            .is_empty()
-            .then(|| format!("image {name} does not go: {status:?}"));
+        // A template outlives its image for as long as disks are linked to it, whichever image they were made from.
+        let linked = machines.iter().any(|machine| {
+            let named = machine.spec.image_ref.as_ref();
+            named.is_some_and(|it| NAMES.contains(&it.name.as_str()))
+        });
+        return (!linked).then(|| format!("image {name} does not go: {status:?}"));
     }
     let ready = condition(&status.conditions, "Ready");
     let current = status.observed_generation == image.metadata.generation;

@@ -7,7 +7,7 @@ use fleet::{
     intent::{BackupIntent, BackupMode, Compression},
 };
 
-use super::{TEMPLATE, settled};
+use super::{TEMPLATE, asked, settled};
 use crate::harness::{Bench, cluster_name, machine, owner};
 
 pub(super) fn backup(guest: pve::Vmid, guest_owner: Option<fleet::Owner>) -> BackupIntent {
@@ -154,4 +154,33 @@ async fn a_backup_on_a_node_that_is_down_is_waited_for() {
     let removed = drive!(bench, delete_backup, intent, record);
     assert_eq!(removed.outcome, Outcome::Gone);
     assert!(!bench.inventory().await.volumes.contains(&volume));
+}
+
+/// PVE names a backup after the second in which it is begun.
+#[tokio::test(start_paused = true)]
+async fn two_backups_that_are_asked_for_in_the_same_moment_are_two() {
+    let (mut bench, identity) = settled().await;
+    let wanted = ["one", "two", "three"].map(|name| BackupIntent {
+        owner: owner(name),
+        ..backup(identity.vmid, Some(owner("web")))
+    });
+    let mut records = wanted.clone().map(|_| ActionRecord::default());
+    for _ in 0..100 {
+        for (intent, record) in wanted.iter().zip(&mut records) {
+            loop {
+                let progress = bench.fleet.backup(intent, record).await;
+                record.clone_from(&progress.record);
+                if progress.outcome != Outcome::Persist {
+                    break;
+                }
+            }
+        }
+        bench.run_for(Duration::from_millis(100)).await;
+    }
+    let volumes = records.map(|record| record.facts.volume);
+    assert!(volumes.iter().all(Option::is_some), "{volumes:?}");
+    let there = bench.inventory().await.volumes;
+    let kept = volumes.iter().flatten().filter(|it| there.contains(*it));
+    let distinct: std::collections::BTreeSet<_> = kept.collect();
+    assert_eq!(distinct.len(), 3, "{volumes:?}");
 }

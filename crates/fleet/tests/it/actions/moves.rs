@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use fleet::{ActionProgress, ActionRecord, Outcome, intent::MigrationIntent};
 
-use super::{TEMPLATE, settled};
+use super::{TEMPLATE, asked, settled};
 use crate::harness::{Bench, cluster_name, machine, owner};
 
 #[tokio::test(start_paused = true)]
@@ -89,13 +89,6 @@ async fn a_guest_that_must_fit_a_socket_can_be_moved_after_a_restart() {
     let mut record = ActionRecord::default();
     let moved = drive!(bench, migrate, intent, record);
     assert_eq!(moved.outcome, Outcome::Settled, "{:?}", moved.outcome);
-}
-
-/// How often something was asked of a guest.
-fn asked(bench: &Bench, what: &str) -> u64 {
-    let counts = bench.cluster().control().counts();
-    let of = counts.iter().filter(|(route, _)| route.ends_with(what));
-    of.map(|(_, n)| n).sum()
 }
 
 #[tokio::test(start_paused = true)]
