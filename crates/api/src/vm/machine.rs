@@ -498,6 +498,9 @@ pub struct RevertWish {
     pub to: String,
     /// The generation of the machine's spec that first asked for it.
     pub generation: i64,
+    /// The VMSnapshot's UID, as soon as there was one: another one of that name is not meant.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub uid: Option<String>,
 }
 
 // Written by us only, but read back by kubectl wait and scripts: plain words, no booleans.

@@ -60,6 +60,14 @@ impl Guest {
         }
     }
 
+    /// The snapshot it went back to for its present wish.
+    pub(super) fn reverted_to(&self) -> Option<&str> {
+        match self {
+            Guest::Machine(machine) => machine.status.as_ref()?.reverted_to.as_deref(),
+            Guest::Container(container) => container.status.as_ref()?.reverted_to.as_deref(),
+        }
+    }
+
     /// Whether it is declared to run, or runs and is to be left so.
     pub(super) fn is_on(&self) -> bool {
         let declared = match self {

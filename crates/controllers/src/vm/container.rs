@@ -92,6 +92,7 @@ pub(crate) async fn reconcile(
     snapshot::note(
         &context,
         &namespace(&*container),
+        &GuestRef::container(container.name_any()),
         container.spec.snapshot.as_ref(),
         container.metadata.generation,
         &mut before.revert,

@@ -148,6 +148,7 @@ pub(crate) async fn reconcile(
     super::snapshot::note(
         &context,
         &namespace(&*machine),
+        &GuestRef::machine(machine.name_any()),
         wanted,
         machine.metadata.generation,
         &mut before.revert,

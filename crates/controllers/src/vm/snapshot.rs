@@ -265,8 +265,11 @@ fn intent(
     target: &Target,
 ) -> Option<SnapshotIntent> {
     let wish = match target.guest.revert() {
+        // A wish is fulfilled once, whatever snapshot has that name later.
         Some(wish)
-            if wish.to == snapshot.name_any() && action::record(status.record.as_ref()).done =>
+            if means(wish, snapshot)
+                && target.guest.reverted_to() != Some(&wish.to)
+                && action::record(status.record.as_ref()).done =>
         {
             SnapshotWish::Reverted {
                 generation: u64::try_from(wish.generation).unwrap_or_default(),
@@ -356,20 +359,33 @@ fn as_declared(now: &mut Conditions, snapshot: &VMSnapshot, record: &ActionRecor
 pub(super) fn note(
     context: &Context,
     place: &str,
+    guest: &GuestRef,
     wanted: Option<&RevertTo>,
     generation: Option<i64>,
     revert: &mut Option<RevertWish>,
     reverted_to: &mut Option<String>,
 ) {
     let before = revert.take();
-    *revert = wish(wanted, before.as_ref(), generation);
-    let Some(wish) = revert else { return };
-    if before.as_ref() != Some(wish) {
+    let Some(wanted) = wanted.and_then(|wanted| wanted.revert_to_ref.as_ref()) else {
+        return;
+    };
+    let known = before.filter(|before| before.to == wanted.name);
+    if known.is_none() {
         *reverted_to = None;
     }
-    if is_reverted(context, place, wish) {
+    let mut wish = known.unwrap_or_else(|| RevertWish {
+        to: wanted.name.clone(),
+        generation: generation.unwrap_or_default(),
+        uid: None,
+    });
+    let found = named(context, place, guest, &wish);
+    if wish.uid.is_none() {
+        wish.uid = found.as_ref().and_then(|found| found.uid());
+    }
+    if found.is_some_and(|found| is_reverted(context, &found, &wish)) {
         *reverted_to = Some(wish.to.clone());
     }
+    *revert = Some(wish);
 }
 
 /// What a guest that is to go back to a snapshot says until it is there.
@@ -380,14 +396,20 @@ pub(super) fn awaited(
     wish: Option<&RevertWish>,
     reverted_to: Option<&str>,
 ) -> Option<(&'static str, String)> {
-    let to = &wish.filter(|wish| reverted_to != Some(&wish.to))?.to;
-    let found = refs::find(&context.stores.snapshots, place, to);
-    let Some(snapshot) = found.filter(|it| it.spec.vm_ref == *guest) else {
+    let wish = wish.filter(|wish| reverted_to != Some(&wish.to))?;
+    let to = &wish.to;
+    let Some(snapshot) = named(context, place, guest, wish) else {
         let text = format!(
             "there is no VMSnapshot {to:?} of it in namespace {place:?} to go back to: name another in spec.snapshot, or leave that out"
         );
         return Some(("SnapshotNotFound", text));
     };
+    if !means(wish, &snapshot) {
+        let text = format!(
+            "VMSnapshot {to:?} is another one than was there when it was asked for: leave spec.snapshot out, and name it again to go back to this one"
+        );
+        return Some(("SnapshotNotFound", text));
+    }
     let status = snapshot.status.clone().unwrap_or_default();
     let reason = match status.phase {
         Some(Phase::Failed) => "RevertFailed",
@@ -398,29 +420,29 @@ pub(super) fn awaited(
     Some((reason, format!("going back to VMSnapshot {to:?}{why}")))
 }
 
-fn wish(
-    wanted: Option<&RevertTo>,
-    known: Option<&RevertWish>,
-    generation: Option<i64>,
-) -> Option<RevertWish> {
-    let wanted = wanted.and_then(|wanted| wanted.revert_to_ref.as_ref())?;
-    Some(match known {
-        Some(known) if known.to == wanted.name => known.clone(),
-        _ => RevertWish {
-            to: wanted.name.clone(),
-            generation: generation.unwrap_or_default(),
-        },
-    })
+/// The VMSnapshot of a guest that has the name it wishes to go back to.
+fn named(
+    context: &Context,
+    place: &str,
+    guest: &GuestRef,
+    wish: &RevertWish,
+) -> Option<Arc<VMSnapshot>> {
+    let found = refs::find(&context.stores.snapshots, place, &wish.to);
+    found.filter(|found| found.spec.vm_ref == *guest)
 }
 
-/// Whether a guest's wish to go back to a snapshot was fulfilled.
-fn is_reverted(context: &Context, place: &str, wish: &RevertWish) -> bool {
-    let found = refs::find(&context.stores.snapshots, place, &wish.to);
-    let record =
-        found.and_then(|found| Some(action::record(found.status.as_ref()?.record.as_ref())));
-    record.is_some_and(|record| {
-        i64::try_from(record.reverted).is_ok_and(|done| done >= wish.generation)
-    })
+/// Whether a guest wishes to go back to this very snapshot.
+fn means(wish: &RevertWish, snapshot: &VMSnapshot) -> bool {
+    let same = wish.uid.is_none() || wish.uid == snapshot.uid();
+    same && wish.to == snapshot.name_any()
+}
+
+/// Whether a guest's wish to go back to a snapshot was fulfilled. One that was taken of an earlier guest of that name counts
+/// wishes of that one.
+fn is_reverted(context: &Context, snapshot: &VMSnapshot, wish: &RevertWish) -> bool {
+    let kept = snapshot.status.as_ref().and_then(|it| it.record.as_ref());
+    let done = i64::try_from(action::record(kept).reverted).unwrap_or(i64::MAX);
+    means(wish, snapshot) && done >= wish.generation && !has_lost_its_guest(context, snapshot)
 }
 
 #[cfg(test)]

@@ -60,6 +60,63 @@ async fn a_machine_is_not_ready_until_it_is_back_and_goes_back_once_for_each_wis
     bed.delete::<VMSnapshot>("before").await;
     bed.sleep(Duration::from_mins(5)).await;
     bed.until_ready::<VirtualMachine>("web").await;
+    // Another one of that name is not what was wished for.
+    let times = bed.count(ROLLBACK);
+    snapshot(&bed, "before").await;
+    bed.sleep(Duration::from_mins(5)).await;
+    assert_eq!(bed.count(ROLLBACK), times, "nobody asked for it");
+    bed.until_ready::<VirtualMachine>("web").await;
+    // Whoever asks anew means the new one.
+    go_back(&bed, None).await;
+    bed.until_ready::<VirtualMachine>("web").await;
+    go_back(&bed, Some("before")).await;
+    bed.until_ready::<VirtualMachine>("web").await;
+    assert_eq!(bed.count(ROLLBACK), times + 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_wish_that_was_not_fulfilled_does_not_pass_to_another_snapshot_of_that_name() {
+    let bed = prepared().await;
+    bed.try_apply(&machine("tank")).await.unwrap();
+    bed.until_ready::<VirtualMachine>("web").await;
+    for name in ["first", "second"] {
+        snapshot(&bed, name).await;
+        bed.sleep(Duration::from_secs(5)).await;
+    }
+    go_back(&bed, Some("first")).await;
+    bed.until_reason::<VMSnapshot>("first", "Ready", "InUse")
+        .await;
+    let times = bed.count(ROLLBACK);
+    bed.delete::<VMSnapshot>("first").await;
+    bed.until_reason::<VirtualMachine>("web", "Ready", "SnapshotNotFound")
+        .await;
+    snapshot(&bed, "first").await;
+    bed.sleep(Duration::from_mins(5)).await;
+    assert_eq!(bed.count(ROLLBACK), times);
+    let another = |machine: &VirtualMachine| {
+        let status = machine.status.clone().unwrap_or_default();
+        let ready = condition(&status.conditions, "Ready").cloned();
+        ready.is_some_and(|it| it.status == "False" && it.message.contains("another one"))
+    };
+    bed.until("web", "told that it is another", another).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_machine_named_like_an_earlier_one_is_not_back_where_that_one_was() {
+    let bed = prepared().await;
+    bed.try_apply(&machine("local-lvm")).await.unwrap();
+    bed.until_ready::<VirtualMachine>("web").await;
+    snapshot(&bed, "before").await;
+    go_back(&bed, Some("before")).await;
+    bed.until_ready::<VirtualMachine>("web").await;
+    bed.delete::<VirtualMachine>("web").await;
+    let mut again = machine("local-lvm");
+    again["spec"]["snapshot"] = json!({ "revertToRef": { "name": "before" } });
+    bed.try_apply(&again).await.unwrap();
+    bed.until_reason::<VirtualMachine>("web", "Ready", "RevertFailed")
+        .await;
+    let status = bed.get::<VirtualMachine>("web").await.status.unwrap();
+    assert_eq!(status.reverted_to, None);
 }
 
 #[tokio::test(start_paused = true)]
