@@ -64,6 +64,19 @@ pub(crate) enum Lookup {
     Failed(Error),
 }
 
+impl Lookup {
+    /// The same, said by somebody else than the object that is wrong: it may be put right.
+    pub(super) fn may_come(self) -> Self {
+        match self {
+            Self::Missing(missing) => Self::Missing(Missing {
+                invalid: false,
+                ..missing
+            }),
+            failed @ Self::Failed(_) => failed,
+        }
+    }
+}
+
 impl From<Missing> for Lookup {
     fn from(missing: Missing) -> Self {
         Self::Missing(missing)

@@ -64,6 +64,15 @@ fn is_open(phase: Option<Phase>) -> bool {
     !matches!(phase, Some(Phase::Succeeded | Phase::Failed))
 }
 
+/// Whether there is nothing left to do. What failed is not begun again because somebody looks at it, but when its spec changes.
+fn has_ended(phase: Option<Phase>, observed: Option<i64>, generation: Option<i64>) -> bool {
+    match phase {
+        Some(Phase::Succeeded) => true,
+        Some(Phase::Failed) => observed == generation,
+        _ => false,
+    }
+}
+
 fn unresolved(
     context: &Context,
     before: &[Condition],
@@ -100,7 +109,7 @@ pub(crate) async fn reconcile(
             .write(&context.client, &*migration, stored, &status);
         written.await?;
     }
-    if status.phase == Some(Phase::Succeeded) {
+    if has_ended(status.phase, status.observed_generation, generation) {
         return Ok(Action::await_change());
     }
     let place = namespace(&*migration);
@@ -183,7 +192,9 @@ async fn wanted(
     let target = action::target(context, place, &migration.spec.vm_ref)?;
     let mut intent = migration_intent(migration, &target)?;
     if intent.target.is_none() && !chosen {
-        (intent.placement, intent.bridges) = target.guest.wishes(context).await?;
+        let wishes = target.guest.wishes(context).await;
+        // What is wrong with the guest may be put right.
+        (intent.placement, intent.bridges) = wishes.map_err(Lookup::may_come)?;
     }
     Ok((intent, target))
 }
@@ -244,7 +255,7 @@ pub(crate) async fn backup(backup: Arc<VMBackup>, context: Arc<Context>) -> Resu
     }
     if !leaving {
         context.hold(&*backup).await?;
-        if status.phase == Some(Phase::Succeeded) {
+        if has_ended(status.phase, status.observed_generation, generation) {
             return Ok(Action::await_change());
         }
     }

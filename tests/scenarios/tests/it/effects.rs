@@ -97,9 +97,8 @@ async fn a_node_in_maintenance_is_left_by_the_machines_that_run_on_it() {
     assert!(!there(&after));
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_machine_that_could_not_leave_a_node_tries_again() {
-    let bed = prepared().await;
+/// A machine with a disc in its drive that is on its node alone, so that it cannot leave.
+async fn held_by_a_disc(bed: &Bed) -> scenarios::Guest {
     bed.apply(manifest!("machine")).await;
     bed.until_ready::<VirtualMachine>("web-server").await;
     bed.sleep(Duration::from_mins(1)).await;
@@ -121,6 +120,43 @@ async fn a_machine_that_could_not_leave_a_node_tries_again() {
             bed.configure(&guest, "ide0", drive).await;
         }
     }
+    guest
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_move_that_failed_is_not_begun_again_by_a_restart() {
+    let mut bed = prepared().await;
+    let guest = held_by_a_disc(&bed).await;
+    let nodes = bed.pve().nodes();
+    let target = nodes.iter().find(|node| **node != guest.node).unwrap();
+    bed.apply(&format!(
+        "
+apiVersion: infra.virtrigaud.io/v1beta1
+kind: VMMigration
+metadata: {{ name: move }}
+spec: {{ vmRef: {{ name: web-server }}, targetNode: {target}, withLocalDisks: true }}
+"
+    ))
+    .await;
+    let failed = |it: &VMMigration| {
+        let status = it.status.as_ref();
+        status.is_some_and(|status| status.phase == Some(api::vm::Phase::Failed))
+    };
+    bed.until("move", "failed", failed).await;
+    bed.configure(&guest, "ide0", "none,media=cdrom").await;
+    let tried = bed.count("POST /nodes/{node}/qemu/{vmid}/migrate");
+    bed.crash_operator().await;
+    bed.start_operator();
+    bed.sleep(Duration::from_mins(15)).await;
+    assert_eq!(bed.count("POST /nodes/{node}/qemu/{vmid}/migrate"), tried);
+    assert!(failed(&bed.get("move").await));
+    assert_eq!(bed.guest("web-server").await.node, guest.node);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_machine_that_could_not_leave_a_node_tries_again() {
+    let bed = prepared().await;
+    let guest = held_by_a_disc(&bed).await;
     bed.pve().maintain_node(&guest.node, true);
     bed.sleep(Duration::from_mins(5)).await;
     let names = bed.names::<VMMigration>().await;
