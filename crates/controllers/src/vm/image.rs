@@ -8,7 +8,7 @@
 mod need;
 mod report;
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use api::vm::{ChecksumAlgorithm, FleetRecord, ImageSource, Provider, VMImage, VMImageStatus};
 use fleet::{
@@ -62,8 +62,53 @@ struct Target {
 }
 
 impl Target {
+    /// Whether this is where somebody needs the image: on the storage that was named, or where we chose when none was.
     fn answers(&self, need: &Need) -> bool {
-        self.cluster == need.cluster && self.asked == need.storage
+        let named = need.storage.as_ref() == Some(&self.storage);
+        self.cluster == need.cluster && (named || self.asked == need.storage)
+    }
+
+    fn is_at(&self, cluster: &ClusterName, storage: &StorageId) -> bool {
+        (&self.cluster, &self.storage) == (cluster, storage)
+    }
+}
+
+impl Record {
+    /// A place for a need: one that is there already, or a new one. There is one template in a place, whoever asked for it.
+    fn add(&mut self, need: &Need, storage: StorageId) {
+        let mut targets = self.targets.iter_mut();
+        if let Some(known) = targets.find(|it| it.is_at(&need.cluster, &storage)) {
+            known.asked.clone_from(&need.storage);
+            known.unused_since = None;
+        } else {
+            self.targets.push(Target {
+                cluster: need.cluster.clone(),
+                asked: need.storage.clone(),
+                storage,
+                record: ImageRecord::default(),
+                unused_since: None,
+            });
+        }
+    }
+
+    /// Makes one of what an earlier version kept as two for the same place: to leave one would take the other's template.
+    fn unite(&mut self) {
+        let mut united: Vec<Target> = Vec::new();
+        for target in std::mem::take(&mut self.targets) {
+            let mut known = united.iter_mut();
+            match known.find(|it| it.is_at(&target.cluster, &target.storage)) {
+                None => united.push(target),
+                Some(known) => {
+                    // Where the choice was ours, it answers both.
+                    known.asked = known.asked.take().and(target.asked);
+                    known.unused_since = None;
+                    for (node, replica) in target.record.replicas {
+                        known.record.replicas.entry(node).or_insert(replica);
+                    }
+                }
+            }
+        }
+        self.targets = united;
     }
 }
 
@@ -152,6 +197,7 @@ struct Work<'a> {
 impl Work<'_> {
     async fn keep(&mut self, needs: &[Need]) -> Result<Action, Error> {
         let now = self.context.clock.now();
+        self.kept.unite();
         for target in &mut self.kept.targets {
             let used = needs.iter().any(|need| target.answers(need));
             target.unused_since = if used {
@@ -165,13 +211,7 @@ impl Work<'_> {
                 continue;
             }
             match need.choose(self.context) {
-                Ok(storage) => self.kept.targets.push(Target {
-                    cluster: need.cluster.clone(),
-                    asked: need.storage.clone(),
-                    storage,
-                    record: ImageRecord::default(),
-                    unused_since: None,
-                }),
+                Ok(storage) => self.kept.add(need, storage),
                 Err(missing) => self.said.push(report::Said::missing(need, &missing)),
             }
         }
@@ -183,11 +223,14 @@ impl Work<'_> {
                 continue;
             }
             let need = needs.iter().find(|need| target.answers(need));
+            let asking = needs.iter().filter(|need| target.answers(need));
+            let nodes: BTreeSet<NodeName> = asking.flat_map(|it| it.nodes.clone()).collect();
+            let nodes = Vec::from_iter(nodes);
             let over = target
                 .unused_since
                 .is_some_and(|since| now.duration_since(since) >= KEPT_UNUSED);
             let outcome = match need {
-                Some(need) => self.advance(at, &need.provider, &need.nodes, false).await?,
+                Some(need) => self.advance(at, &need.provider, &nodes, false).await?,
                 None if over => match self.provider(&target.cluster) {
                     Some(provider) => self.advance(at, &provider, &[], true).await?,
                     // The Provider is gone, and with it the way there.
@@ -395,6 +438,29 @@ async fn write(context: &Context, image: &VMImage, status: &VMImageStatus) -> Re
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn two_places_that_are_one_become_one() {
+        let place = |asked: Option<&str>, storage: &str| Target {
+            cluster: ClusterName::new("lab").unwrap(),
+            asked: asked.map(|name| StorageId::new(name).unwrap()),
+            storage: StorageId::new(storage).unwrap(),
+            record: ImageRecord::default(),
+            unused_since: Some(Timestamp::UNIX_EPOCH),
+        };
+        let mut record = Record {
+            targets: vec![
+                place(Some("ceph"), "ceph"),
+                place(Some("nfs"), "nfs"),
+                place(None, "ceph"),
+            ],
+        };
+        record.unite();
+        let kept: Vec<_> = record.targets.iter().map(|it| it.asked.as_ref()).collect();
+        assert_eq!(kept, [None, Some(&StorageId::new("nfs").unwrap())]);
+        assert_eq!(record.targets[0].unused_since, None);
+        assert!(record.targets[1].unused_since.is_some());
+    }
 
     #[test]
     fn the_ending_of_an_address_says_whether_it_is_packed() {

@@ -189,6 +189,31 @@ async fn what_nobody_needs_is_collected_and_a_deleted_image_leaves_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_template_stays_when_its_storage_is_named_that_was_chosen_before() {
+    let bed = prepared().await;
+    let (url, fetched) = web().await;
+    bed.try_apply(&image("noble", &url, &json!({})))
+        .await
+        .unwrap();
+    bed.try_apply(&machine("one", "noble")).await.unwrap();
+    bed.until_ready::<VirtualMachine>("one").await;
+    let before = templates(&bed).await;
+    let made: VMImage = bed.until_ready("noble").await;
+    let storage = made.status.unwrap().templates[0].storage.clone();
+    // Named, and left out again.
+    for storage in [json!(storage), json!(null)] {
+        bed.change::<VMImage>("noble", json!({ "storage": storage }))
+            .await;
+        bed.sleep(Duration::from_mins(90)).await;
+        assert_eq!(templates(&bed).await, before);
+        let kept: VMImage = bed.until_ready("noble").await;
+        let kept = kept.status.unwrap().templates;
+        assert_eq!((kept.len(), kept[0].vmid), (1, Some(before[0])));
+    }
+    assert_eq!(fetched.load(std::sync::atomic::Ordering::SeqCst), 1);
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_image_with_linked_machines_waits_to_be_deleted() {
     let bed = prepared().await;
     let (url, _) = web().await;
