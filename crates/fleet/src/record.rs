@@ -354,6 +354,9 @@ pub struct Given {
     /// The pool it was put into.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pool: Option<String>,
+    /// That pool was named for it; where that is not known, it was not.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub named_pool: bool,
     /// It was given to high availability.
     #[serde(default, skip_serializing_if = "is_false")]
     pub ha: bool,

@@ -291,7 +291,8 @@ async fn intent(
     tags.sort();
     tags.dedup();
     intent.options.tags = (!tags.is_empty()).then_some(tags);
-    intent.options.pool = spec.pool.clone().or(defaults.pool.clone());
+    (intent.options.pool, intent.options.pool_by_default) =
+        translate::pool(spec.pool.as_ref(), defaults.pool.as_ref(), &record);
     intent.options.onboot = spec.on_boot;
     intent.options.startup = spec.startup.as_ref().map(translate::startup);
     intent.options.protection = spec.protection;

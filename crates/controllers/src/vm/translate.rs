@@ -18,7 +18,7 @@ use api::vm::{
     VMClass, VMPlacementPolicy, VirtualMachine,
 };
 use fleet::{
-    ClusterName, Owner, Size, StorageId, Vmid,
+    ClusterName, GuestRecord, Owner, Size, StorageId, Vmid,
     intent::{
         Deletion, GuestIntent, Loss, Management, Policy, Power, Readiness as When, Source, Update,
         VmidRange,
@@ -32,7 +32,7 @@ pub(crate) use disks::drive;
 pub(crate) use hardware::of as hardware_of;
 pub(crate) use init::{InitParts, init};
 pub(crate) use networks::container_nic;
-pub(crate) use options::{firewall, ha, startup};
+pub(crate) use options::{firewall, ha, pool, startup};
 pub(crate) use place::{anti_affinity_tag, label_tags, placement};
 
 /// A field that cannot be what it is.
@@ -69,6 +69,8 @@ pub(crate) struct MachineParts<'a> {
     pub(crate) init: Option<fleet::intent::Init>,
     /// The guest was there before, and keeps what no object speaks of.
     pub(crate) adopted: bool,
+    /// What is known of the guest.
+    pub(crate) record: &'a GuestRecord,
 }
 
 /// The intent of a machine.
@@ -86,7 +88,7 @@ pub(crate) fn machine(parts: MachineParts<'_>) -> Result<GuestIntent, Invalid> {
     let tags = place::label_tags(parts.watched_labels, |key| {
         labels.get(key).map(String::as_str)
     });
-    intent.options = options::options(spec, &defaults, tags, adopted);
+    intent.options = options::options(spec, &defaults, tags, parts.record, adopted);
     intent.power = match spec.power_state {
         None if adopted => Power::Unmanaged { started: false },
         said => power(said.unwrap_or_default()),

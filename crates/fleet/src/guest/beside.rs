@@ -86,6 +86,7 @@ impl Pass<'_> {
         let options = &self.intent.options;
         self.record.given = Given {
             pool: options.pool.clone(),
+            named_pool: options.pool.is_some() && !options.pool_by_default,
             ha: options.ha.is_some(),
             rule: options.ha.as_ref().is_some_and(|ha| !ha.nodes.is_empty()),
             firewall: options.firewall.is_some(),

@@ -15,6 +15,8 @@ pub struct Options {
     pub keep_tags: bool,
     /// Pool.
     pub pool: Option<String>,
+    /// The pool is the one that guests join when none is named for them.
+    pub pool_by_default: bool,
     /// Start with the host.
     pub onboot: Option<bool>,
     /// Place in the host's start order.

@@ -15,6 +15,7 @@ mod effects;
 mod failures;
 mod fields;
 mod images;
+mod others;
 mod reverts;
 mod sets;
 mod simulation;

@@ -88,6 +88,7 @@ pub(super) async fn intent(
         source,
         init: translate::init(spec, &defaults, parts)?,
         adopted: super::is_adopted(spec, &record),
+        record: &record,
         cluster,
     })?)
 }

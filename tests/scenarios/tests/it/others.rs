@@ -1,0 +1,54 @@
+//! What becomes of a guest when an object beside its own changes: its Provider, a class, a placement policy.
+
+use std::time::Duration;
+
+use api::vm::{Container, Provider, VMClass, VMPlacementPolicy, VirtualMachine};
+use kube::{Resource, core::NamespaceResourceScope};
+use pve::PoolId;
+use scenarios::Bed;
+use serde_json::{Value, json};
+
+use crate::{manifest, prepared};
+
+async fn members(bed: &Bed, pool: &PoolId) -> Vec<u32> {
+    let pool = bed.root().pools().get(pool).await.unwrap();
+    let members = pool.members.iter().filter_map(|member| member.vmid);
+    members.map(|vmid| vmid.get()).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn another_default_pool_is_for_new_guests() {
+    let bed = prepared().await;
+    let pools = ["old", "new"].map(|name| PoolId::new(name).unwrap());
+    for pool in &pools {
+        bed.root().pools().create(pool, None).await.unwrap();
+    }
+    let joins = |pool: &str| json!({ "defaults": { "pool": pool } });
+    bed.change::<Provider>("proxmox-prod", joins("old")).await;
+    bed.apply(manifest!("machine")).await;
+    bed.apply(include_str!("manifests/container.yaml")).await;
+    bed.until_ready::<VirtualMachine>("web-server").await;
+    bed.until_ready::<Container>("cache").await;
+    let before = members(&bed, &pools[0]).await;
+    assert_eq!(before.len(), 2);
+    bed.sleep(Duration::from_mins(1)).await;
+
+    bed.change::<Provider>("proxmox-prod", joins("new")).await;
+    let second = manifest!("machine").replace("name: web-server", "name: second");
+    bed.apply(&second).await;
+    bed.until_ready::<VirtualMachine>("second").await;
+    bed.sleep(Duration::from_mins(10)).await;
+    assert_eq!(members(&bed, &pools[0]).await, before);
+    let joined = bed.guest("second").await.vmid;
+    assert_eq!(members(&bed, &pools[1]).await, [joined]);
+
+    // What was named is left when it is named no longer.
+    for pool in [json!("new"), json!(null)] {
+        bed.change::<VirtualMachine>("web-server", json!({ "pool": pool }))
+            .await;
+        bed.until_ready::<VirtualMachine>("web-server").await;
+        bed.sleep(Duration::from_mins(1)).await;
+    }
+    assert_eq!(members(&bed, &pools[0]).await.len(), 1);
+    assert_eq!(members(&bed, &pools[1]).await, [joined]);
+}
