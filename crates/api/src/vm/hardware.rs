@@ -122,15 +122,15 @@ pub struct Efi {
 #[serde(rename_all = "camelCase")]
 pub struct Tpm {
     /// Version.
-    #[serde(default)]
-    pub version: TpmVersion,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub version: Option<TpmVersion>,
     /// Storage of its state; the machine's when left out.
     #[schemars(length(max = 100))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub storage: Option<String>,
 }
 
-/// Version of the TPM.
+/// Version of the TPM; 2.0 when left out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum TpmVersion {
     /// 2.0.
@@ -336,21 +336,19 @@ impl Hardware {
         Self {
             machine: over.machine.clone().or_else(|| self.machine.clone()),
             bios: over.bios.or(self.bios),
-            efi: over.efi.clone().or_else(|| self.efi.clone()),
-            tpm: over.tpm.clone().or_else(|| self.tpm.clone()),
-            cpu: match (&self.cpu, &over.cpu) {
-                (Some(base), Some(over)) => Some(base.overridden_by(over)),
-                (base, over) => over.clone().or_else(|| base.clone()),
+            // Who takes another firmware than the class's has no use for its variables.
+            efi: if over.bios.is_some_and(|bios| !bios.is_uefi()) {
+                over.efi.clone()
+            } else {
+                either(self.efi.as_ref(), over.efi.as_ref(), Efi::overridden_by)
             },
-            memory: match (&self.memory, &over.memory) {
-                (Some(base), Some(over)) => Some(Memory {
-                    balloon_min: over.balloon_min.or(base.balloon_min),
-                    shares: over.shares.or(base.shares),
-                    huge_pages: over.huge_pages.or(base.huge_pages),
-                    merge_pages: over.merge_pages.or(base.merge_pages),
-                }),
-                (base, over) => over.clone().or_else(|| base.clone()),
-            },
+            tpm: either(self.tpm.as_ref(), over.tpm.as_ref(), Tpm::overridden_by),
+            cpu: either(self.cpu.as_ref(), over.cpu.as_ref(), Cpu::overridden_by),
+            memory: either(
+                self.memory.as_ref(),
+                over.memory.as_ref(),
+                Memory::overridden_by,
+            ),
             os_type: over.os_type.clone().or_else(|| self.os_type.clone()),
             scsi_controller: over
                 .scsi_controller
@@ -369,19 +367,88 @@ impl Hardware {
                 &over.usb_devices
             }
             .clone(),
-            rng: over.rng.clone().or_else(|| self.rng.clone()),
+            rng: either(self.rng.as_ref(), over.rng.as_ref(), Rng::overridden_by),
             serial_ports: if over.serial_ports.is_empty() {
                 &self.serial_ports
             } else {
                 &over.serial_ports
             }
             .clone(),
-            vga: over.vga.clone().or_else(|| self.vga.clone()),
-            agent: over.agent.clone().or_else(|| self.agent.clone()),
+            vga: either(self.vga.as_ref(), over.vga.as_ref(), Vga::overridden_by),
+            agent: either(
+                self.agent.as_ref(),
+                over.agent.as_ref(),
+                Agent::overridden_by,
+            ),
             boot_order: first(&over.boot_order, &self.boot_order),
             tablet: over.tablet.or(self.tablet),
             kvm: over.kvm.or(self.kvm),
             args: over.args.clone().or_else(|| self.args.clone()),
+        }
+    }
+}
+
+/// One of two that is there, or both together.
+fn either<T: Clone>(base: Option<&T>, over: Option<&T>, both: fn(&T, &T) -> T) -> Option<T> {
+    match (base, over) {
+        (Some(base), Some(over)) => Some(both(base, over)),
+        (base, over) => over.or(base).cloned(),
+    }
+}
+
+impl Efi {
+    fn overridden_by(&self, over: &Self) -> Self {
+        Self {
+            secure_boot: over.secure_boot.or(self.secure_boot),
+            storage: over.storage.clone().or_else(|| self.storage.clone()),
+        }
+    }
+}
+
+impl Tpm {
+    fn overridden_by(&self, over: &Self) -> Self {
+        Self {
+            version: over.version.or(self.version),
+            storage: over.storage.clone().or_else(|| self.storage.clone()),
+        }
+    }
+}
+
+impl Memory {
+    fn overridden_by(&self, over: &Self) -> Self {
+        Self {
+            balloon_min: over.balloon_min.or(self.balloon_min),
+            shares: over.shares.or(self.shares),
+            huge_pages: over.huge_pages.or(self.huge_pages),
+            merge_pages: over.merge_pages.or(self.merge_pages),
+        }
+    }
+}
+
+impl Rng {
+    fn overridden_by(&self, over: &Self) -> Self {
+        Self {
+            source: over.source.clone().or_else(|| self.source.clone()),
+            max_bytes: over.max_bytes.or(self.max_bytes),
+            period_millis: over.period_millis.or(self.period_millis),
+        }
+    }
+}
+
+impl Vga {
+    fn overridden_by(&self, over: &Self) -> Self {
+        Self {
+            kind: over.kind.clone().or_else(|| self.kind.clone()),
+            memory: over.memory.or(self.memory),
+        }
+    }
+}
+
+impl Agent {
+    fn overridden_by(&self, over: &Self) -> Self {
+        Self {
+            enabled: over.enabled.or(self.enabled),
+            fstrim_cloned_disks: over.fstrim_cloned_disks.or(self.fstrim_cloned_disks),
         }
     }
 }
@@ -444,5 +511,38 @@ mod tests {
             (cpu.model.as_deref(), cpu.numa),
             (Some("x86-64-v3"), Some(true))
         );
+    }
+
+    #[test]
+    fn what_a_machine_does_not_say_about_a_device_stays_as_its_class_has_it() {
+        let read =
+            |value: serde_json::Value| -> Hardware { serde_json::from_value(value).unwrap() };
+        let class = read(serde_json::json!({
+            "bios": "uefi",
+            "efi": { "secureBoot": true, "storage": "ceph" },
+            "tpm": { "version": "v1.2" },
+            "vga": { "type": "virtio", "memory": "64Mi" },
+            "agent": { "fstrimClonedDisks": true },
+            "rng": { "source": "/dev/random", "maxBytes": 512 },
+        }));
+        let own = read(serde_json::json!({
+            "efi": { "storage": "nfs" },
+            "tpm": { "storage": "nfs" },
+            "vga": { "memory": "128Mi" },
+            "agent": { "enabled": false },
+            "rng": { "maxBytes": 1024 },
+        }));
+        let both = read(serde_json::json!({
+            "bios": "uefi",
+            "efi": { "secureBoot": true, "storage": "nfs" },
+            "tpm": { "version": "v1.2", "storage": "nfs" },
+            "vga": { "type": "virtio", "memory": "128Mi" },
+            "agent": { "enabled": false, "fstrimClonedDisks": true },
+            "rng": { "source": "/dev/random", "maxBytes": 1024 },
+        }));
+        assert_eq!(class.overridden_by(&own), both);
+        assert_eq!(class.overridden_by(&Hardware::default()), class);
+        let plain = read(serde_json::json!({ "bios": "seabios" }));
+        assert_eq!(class.overridden_by(&plain).efi, None);
     }
 }

@@ -94,7 +94,7 @@ pub(crate) fn of(
                     .as_deref()
                     .map(|s| storage("hardware.tpm.storage", s))
                     .transpose()?,
-                version: match tpm.version {
+                version: match tpm.version.unwrap_or_default() {
                     WrittenTpm::V2 => TpmVersion::V2_0,
                     WrittenTpm::V1 => TpmVersion::V1_2,
                 },
