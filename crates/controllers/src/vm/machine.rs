@@ -61,6 +61,11 @@ pub(crate) fn recorded_cluster(status: &VirtualMachineStatus) -> Option<ClusterN
     record(status).identity.map(|identity| identity.cluster)
 }
 
+/// Whether a machine's guest has run, and read its first-boot data.
+pub(super) fn has_booted(status: &VirtualMachineStatus) -> bool {
+    record(status).booted
+}
+
 /// A machine is looked at again when an object it reads has changed.
 pub(crate) fn wire(watches: &mut Watches, context: &Arc<Context>) {
     let again = |context: &Arc<Context>| {

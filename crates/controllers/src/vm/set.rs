@@ -2,8 +2,8 @@
 //!
 //! Machines are named `<set>-<number>` and carry the digest of the template they were made from. A changed
 //! template reaches them from the highest number down, a few at a time, each only when the ones before it
-//! are Ready again. What a machine can take over in place is taken over in place; a new origin (image) means
-//! a new guest.
+//! are Ready again. What a machine can take over in place is taken over in place; a new origin (image), and other
+//! first-boot data for one that has read its own, mean a new guest.
 //!
 //! A machine that somebody else made under such a name stays theirs: the set says so and waits.
 
@@ -15,7 +15,8 @@ use std::{
 };
 
 use api::vm::{
-    SetUpdateType, UserData, VMSet, VMSetStatus, VirtualMachine, VirtualMachineSpec, condition,
+    DeliveryMode, Network, SetUpdateType, UserData, VMSet, VMSetStatus, VirtualMachine,
+    VirtualMachineSpec, condition,
 };
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
@@ -26,7 +27,7 @@ use kube::{
     runtime::reflector::ObjectRef,
 };
 
-use super::{made::REFUSED, translate::Invalid};
+use super::{machine, made::REFUSED, translate::Invalid};
 use crate::{
     conditions::Conditions,
     context::{Context, Error, namespace, refusal},
@@ -274,7 +275,8 @@ fn plan(
             }
             room -= 1;
         }
-        if same_origin(&machine.spec, &spec.template.spec) {
+        let wanted = member(set, *index).spec;
+        if same_origin(&machine.spec, &wanted) && can_be_told(machine, &wanted) {
             plan.apply.push(*index);
         } else {
             plan.delete.push(identity(machine));
@@ -325,6 +327,31 @@ fn same_origin(have: &VirtualMachineSpec, want: &VirtualMachineSpec) -> bool {
         && have.provider_ref == want.provider_ref
         && have.adopt == want.adopt
         && (have.disks.is_empty() || want.disks.is_empty() || root_name(have) == root_name(want))
+}
+
+/// Whether a machine takes over what it shall be told: first-boot data is read once, so one that has read other data is not
+/// told anew. PVE's own cloud-init tells a guest at every start.
+fn can_be_told(machine: &VirtualMachine, want: &VirtualMachineSpec) -> bool {
+    let have = &machine.spec;
+    let is_native = |spec: &VirtualMachineSpec| {
+        let data = spec.user_data.as_ref();
+        let mode = data.and_then(|data| data.cloud_init.as_ref()?.mode);
+        mode == Some(DeliveryMode::Native)
+    };
+    let booted = machine.status.as_ref().is_some_and(machine::has_booted);
+    !booted
+        || (is_native(have) && is_native(want))
+        || (have.user_data == want.user_data && same_addresses(have, want))
+}
+
+/// Whether the interfaces that a machine shall have get the addresses they were given.
+fn same_addresses(have: &VirtualMachineSpec, want: &VirtualMachineSpec) -> bool {
+    let given = |network: &Network| (network.static_ip.clone(), network.slaac == Some(true));
+    want.networks.iter().all(|network| {
+        let mut known = have.networks.iter();
+        let known = known.find(|known| known.name == network.name);
+        known.map(given).unwrap_or_default() == given(network)
+    })
 }
 
 /// The name of the disk that a machine boots from, which it keeps.

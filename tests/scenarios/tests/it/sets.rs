@@ -78,6 +78,45 @@ async fn machines_whose_boot_disk_gets_another_name_are_made_anew() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn machines_that_have_read_their_first_boot_data_are_made_anew_for_other_data() {
+    let bed = prepared().await;
+    let data = |text: &str| {
+        let inline = format!("#cloud-config\nhostname: '{text}-{{{{ index }}}}'\n");
+        json!({"template": {"spec": {"userData": {"cloudInit": {"inline": inline}}}}})
+    };
+    bed.try_apply(&web_set(2)).await.unwrap();
+    bed.change::<VMSet>("web", data("old")).await;
+    bed.until_ready::<VMSet>("web").await;
+    let before = uids(&bed).await;
+    // What they were told stays the same: nobody is made anew.
+    let tags = json!({"template": {"spec": {"tags": ["blue"]}}});
+    bed.change::<VMSet>("web", tags).await;
+    bed.until_ready::<VMSet>("web").await;
+    assert_eq!(uids(&bed).await, before);
+
+    bed.change::<VMSet>("web", data("new")).await;
+    bed.until_ready::<VMSet>("web").await;
+    let after = uids(&bed).await;
+    assert_eq!(after.len(), 2);
+    assert!(before.is_disjoint(&after), "{before:?} {after:?}");
+    let told = bed.get::<VirtualMachine>("web-1").await.spec.user_data;
+    let told = serde_json::to_string(&told).unwrap();
+    assert!(told.contains("new-1"), "{told}");
+
+    // Who has not run yet is told in time.
+    let off = json!({"template": {"spec": {"powerState": "Off"}}, "replicas": 3});
+    bed.change::<VMSet>("web", off).await;
+    bed.until_ready::<VMSet>("web").await;
+    let third = bed.get::<VirtualMachine>("web-2").await;
+    bed.change::<VMSet>("web", data("newest")).await;
+    bed.until_ready::<VMSet>("web").await;
+    let same = bed.get::<VirtualMachine>("web-2").await;
+    assert_eq!(same.metadata.uid, third.metadata.uid);
+    assert_ne!(same.spec.user_data, third.spec.user_data);
+    assert!(uids(&bed).await.is_disjoint(&after));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_new_template_waits_for_machines_to_be_deleted_where_that_is_wanted() {
     let bed = prepared().await;
     bed.try_apply(&web_set(2)).await.unwrap();
