@@ -105,7 +105,7 @@ pub(crate) async fn reconcile(
         }
         last = Some(Time(at));
     }
-    let kept = prune(&schedule, &context, now).await?;
+    let (kept, outdated) = prune(&schedule, &context, now).await?;
     let next = cron.next_after(now).filter(|_| !schedule.spec.suspend);
     match (schedule.spec.suspend, next) {
         (true, _) => conditions.set("Ready", true, "Suspended", "no snapshots are taken for now"),
@@ -135,7 +135,8 @@ pub(crate) async fn reconcile(
             &status,
         )
         .await?;
-    Ok(next.map_or_else(Action::await_change, |next| {
+    let soonest = next.into_iter().chain(outdated).min();
+    Ok(soonest.map_or_else(Action::await_change, |next| {
         let wait = Duration::try_from(next.duration_since(now)).unwrap_or_default();
         Action::requeue(wait + Duration::from_secs(1))
     }))
@@ -238,12 +239,12 @@ fn names(schedule: &str, machine: &str, at: Timestamp) -> Vec<String> {
         .collect()
 }
 
-/// Removes what is too much or too old; returns how many stay.
+/// Removes what is too much or too old; returns how many stay, and when the first of them will be too old.
 async fn prune(
     schedule: &VMSnapshotSchedule,
     context: &Context,
     now: Timestamp,
-) -> Result<usize, Error> {
+) -> Result<(usize, Option<Timestamp>), Error> {
     let (place, name) = (namespace(schedule), schedule.name_any());
     let ours = context.stores.snapshots.state_filter(|snapshot| {
         namespace(snapshot) == place && snapshot.labels().get(SCHEDULE) == Some(&name)
@@ -257,7 +258,9 @@ async fn prune(
             .push(snapshot);
     }
     let api: Api<VMSnapshot> = context.api_in(&place);
-    let mut kept = 0;
+    let most = retention.max_age_hours;
+    let most = most.map(|hours| SignedDuration::from_hours(hours.into()));
+    let (mut kept, mut outdated) = (0, None);
     for snapshots in by_machine.values_mut() {
         snapshots.sort_by_key(|snapshot| {
             std::cmp::Reverse(
@@ -290,9 +293,7 @@ async fn prune(
             // One that was taken and went with its guest is good for nothing any more.
             let lost = !ready && action::record(kept_by).done;
             let too_many = retention.max_count.is_some_and(|most| good > most);
-            let too_old = retention
-                .max_age_hours
-                .is_some_and(|hours| age > SignedDuration::from_hours(hours.into()));
+            let too_old = most.is_some_and(|most| age > most);
             if !pinned && (lost || ready && (too_many || too_old)) {
                 match api
                     .delete(&snapshot.name_any(), &DeleteParams::default())
@@ -303,10 +304,14 @@ async fn prune(
                 }
             } else {
                 kept += 1;
+                if ready && !pinned {
+                    let end = most.and_then(|most| taken.checked_add(most).ok());
+                    outdated = outdated.into_iter().chain(end).min();
+                }
             }
         }
     }
-    Ok(kept)
+    Ok((kept, outdated))
 }
 
 #[cfg(test)]

@@ -17,6 +17,7 @@ mod fields;
 mod images;
 mod others;
 mod reverts;
+mod schedules;
 mod sets;
 mod simulation;
 mod unreadable;
