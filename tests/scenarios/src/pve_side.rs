@@ -158,10 +158,13 @@ impl Bed {
             .root()
             .node(&NodeName::new(guest.node.as_str()).unwrap());
         let change = ConfigChange::set(GuestConfig::new().with(key, value));
-        node.qemu(Vmid::new(guest.vmid).unwrap())
-            .configure(&change)
-            .await
-            .unwrap();
+        let vmid = Vmid::new(guest.vmid).unwrap();
+        let changed = if guest.is_container() {
+            node.lxc(vmid).configure(&change).await
+        } else {
+            node.qemu(vmid).configure(&change).await
+        };
+        changed.unwrap();
     }
 
     /// Gives devices of nodes a name, one of each node as often as it is listed.

@@ -283,6 +283,8 @@ async fn intent(
     intent.options.description = spec.description.clone();
     let mut tags = spec.tags.clone();
     tags.extend(defaults.tags.iter().cloned());
+    // Who declares no tags leaves others to put some on the guest, beside those that stand for labels.
+    intent.options.keep_tags = tags.is_empty();
     let labels = container.labels();
     tags.extend(translate::label_tags(
         &apart::watched_labels(context, &place),

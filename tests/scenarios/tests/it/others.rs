@@ -52,3 +52,27 @@ async fn another_default_pool_is_for_new_guests() {
     assert_eq!(members(&bed, &pools[0]).await.len(), 1);
     assert_eq!(members(&bed, &pools[1]).await, [joined]);
 }
+
+#[tokio::test(start_paused = true)]
+async fn tags_that_people_put_on_a_container_stay_when_a_policy_speaks_of_its_labels() {
+    let bed = prepared().await;
+    let mut container = scenarios::documents(include_str!("manifests/container.yaml")).remove(0);
+    container["metadata"]["labels"] = json!({ "role": "cache" });
+    bed.try_apply(&container).await.unwrap();
+    bed.until_ready::<Container>("cache").await;
+    let guest = bed.guest("cache").await;
+    bed.configure(&guest, "tags", "theirs").await;
+    bed.apply(
+        "
+apiVersion: infra.virtrigaud.io/v1beta1
+kind: VMPlacementPolicy
+metadata: { name: apart }
+spec: { antiAffinity: [{ key: role, operator: Exists }] }
+",
+    )
+    .await;
+    bed.sleep(Duration::from_mins(2)).await;
+    let tags = bed.guest("cache").await.key("tags").to_owned();
+    let tags: Vec<&str> = tags.split(';').collect();
+    assert!(tags.contains(&"theirs") && tags.len() == 2, "{tags:?}");
+}
