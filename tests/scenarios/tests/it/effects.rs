@@ -381,6 +381,7 @@ async fn a_machine_gets_no_other_origin_nor_another_root_disk() {
         "spec": { "cpus": 1, "memory": "1Gi", "powerState": false },
     });
     bed.try_apply(&blank).await.unwrap();
+    bed.until_ready::<VirtualMachine>("blank").await;
     let renamed = json!({ "disks": [{ "name": "system", "size": "40Gi" }] });
     for (name, change, word) in [
         (
@@ -389,6 +390,11 @@ async fn a_machine_gets_no_other_origin_nor_another_root_disk() {
             "imageRef",
         ),
         ("web-server", renamed, "boots from"),
+        (
+            "blank",
+            json!({ "imageRef": { "name": "ubuntu-22" } }),
+            "imageRef",
+        ),
         ("blank", json!({ "adopt": { "vmid": 100 } }), "adopt"),
         (
             "blank",
@@ -407,6 +413,16 @@ async fn a_machine_gets_no_other_origin_nor_another_root_disk() {
         let refused = refused.unwrap_err().to_string();
         assert!(refused.contains(word), "{change}: {refused}");
     }
+    // Nor in two steps.
+    bed.change::<VirtualMachine>("web-server", json!({ "imageRef": null }))
+        .await;
+    let patch = Patch::Merge(json!({ "spec": { "imageRef": { "name": "other" } } }));
+    let api = bed.api::<VirtualMachine>();
+    let refused = api
+        .patch("web-server", &PatchParams::default(), &patch)
+        .await;
+    let refused = refused.unwrap_err().to_string();
+    assert!(refused.contains("make a new VirtualMachine"), "{refused}");
 }
 
 /// Who applies a part of a manifest takes the rest out.
