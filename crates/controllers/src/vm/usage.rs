@@ -1,8 +1,13 @@
 //! `VMClass` and `VMPlacementPolicy`: they are only read, and say by how many.
 
-use std::sync::Arc;
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, PoisonError},
+};
 
-use api::vm::{VMClass, VMClassStatus, VMPlacementPolicy, VMPlacementPolicyStatus, VirtualMachine};
+use api::vm::{
+    LocalRef, VMClass, VMClassStatus, VMPlacementPolicy, VMPlacementPolicyStatus, VirtualMachine,
+};
 use kube::{ResourceExt as _, runtime::reflector::ObjectRef};
 
 use crate::{
@@ -12,27 +17,51 @@ use crate::{
     work::Action,
 };
 
-/// They are counted again when a machine comes, goes or changes.
+/// They are counted again when a machine comes, goes or changes: those that it names, and those that it named before.
 pub(crate) fn wire(watches: &mut Watches, context: &Arc<Context>) {
     let (context, changes) = (context.clone(), crate::hub::SpecChanges::new());
+    let last: Mutex<BTreeMap<(String, String), Named>> = Mutex::default();
     watches.machines.subscribe(move |machine| {
         if !changes.is_new(machine) {
             return;
         }
-        let place = namespace(machine);
-        if let Some(class) = &machine.spec.class_ref {
-            context
-                .queues
-                .classes
-                .push(ObjectRef::new(&class.name).within(&place));
-        }
-        if let Some(policy) = &machine.spec.placement_ref {
-            context
-                .queues
-                .policies
-                .push(ObjectRef::new(&policy.name).within(&place));
+        let (place, named) = (namespace(machine), Named::by(machine));
+        let before = last
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .insert((place.clone(), machine.name_any()), named.clone());
+        for Named { class, policy } in before.into_iter().chain([named]) {
+            if let Some(class) = class {
+                context
+                    .queues
+                    .classes
+                    .push(ObjectRef::new(&class).within(&place));
+            }
+            if let Some(policy) = policy {
+                context
+                    .queues
+                    .policies
+                    .push(ObjectRef::new(&policy).within(&place));
+            }
         }
     });
+}
+
+/// What a machine refers to.
+#[derive(Clone)]
+struct Named {
+    class: Option<String>,
+    policy: Option<String>,
+}
+
+impl Named {
+    fn by(machine: &VirtualMachine) -> Self {
+        let name = |named: &Option<LocalRef>| named.as_ref().map(|named| named.name.clone());
+        Self {
+            class: name(&machine.spec.class_ref),
+            policy: name(&machine.spec.placement_ref),
+        }
+    }
 }
 
 fn users(context: &Context, place: &str, uses: impl Fn(&VirtualMachine) -> bool) -> Option<i32> {

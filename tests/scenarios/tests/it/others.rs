@@ -76,3 +76,47 @@ spec: { antiAffinity: [{ key: role, operator: Exists }] }
     let tags: Vec<&str> = tags.split(';').collect();
     assert!(tags.contains(&"theirs") && tags.len() == 2, "{tags:?}");
 }
+
+async fn until_used<K>(bed: &Bed, name: &str, times: i32)
+where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
+        + Clone
+        + serde::de::DeserializeOwned
+        + serde::Serialize
+        + std::fmt::Debug,
+{
+    let used = |object: &K| {
+        let object: Value = serde_json::to_value(object).unwrap();
+        object["status"]["usedBy"] == json!(times)
+    };
+    bed.until(name, "used so often", used).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_class_and_a_policy_that_a_machine_leaves_are_used_by_one_less() {
+    let bed = prepared().await;
+    bed.apply(
+        "
+apiVersion: infra.virtrigaud.io/v1beta1
+kind: VMClass
+metadata: { name: medium }
+spec: { cpus: 4, memory: 8Gi }
+---
+apiVersion: infra.virtrigaud.io/v1beta1
+kind: VMPlacementPolicy
+metadata: { name: anywhere }
+spec: {}
+",
+    )
+    .await;
+    bed.apply(manifest!("machine")).await;
+    let named = json!({ "placementRef": { "name": "anywhere" } });
+    bed.change::<VirtualMachine>("web-server", named).await;
+    until_used::<VMClass>(&bed, "small", 1).await;
+    until_used::<VMPlacementPolicy>(&bed, "anywhere", 1).await;
+    let other = json!({ "classRef": { "name": "medium" }, "placementRef": null });
+    bed.change::<VirtualMachine>("web-server", other).await;
+    until_used::<VMClass>(&bed, "medium", 1).await;
+    until_used::<VMClass>(&bed, "small", 0).await;
+    until_used::<VMPlacementPolicy>(&bed, "anywhere", 0).await;
+}
