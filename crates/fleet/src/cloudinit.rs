@@ -13,7 +13,7 @@ mod native;
 mod network;
 mod yaml;
 
-pub(crate) use native::native_keys;
+pub(crate) use native::{FIRST_CARD, native_keys};
 pub use network::network_config;
 
 use serde_json::{Map, Value, json};
@@ -49,8 +49,9 @@ pub struct SeedFiles {
     pub user_data: Payload,
     /// `vendor-data`, if there is any.
     pub vendor_data: Option<Payload>,
-    /// `network-config`.
-    pub network_config: Payload,
+    /// `network-config`, if there is any: without one the guest brings up its first card with DHCP, and with one that
+    /// names no card it brings up none.
+    pub network_config: Option<Payload>,
 }
 
 impl SeedFiles {
@@ -73,8 +74,13 @@ impl SeedFiles {
             ),
         };
         let network_config = match &init.network_data {
-            Some(given) => given.clone(),
-            None => Payload::from(network_config(&intent.nics, init, &identity.nics)),
+            Some(given) => Some(given.clone()),
+            // The source's interfaces are kept, and only the guest knows them.
+            None if intent.nics.is_empty() => None,
+            None => {
+                let made = network_config(&intent.nics, init, &identity.nics);
+                Some(Payload::from(made))
+            }
         };
         Ok(Self {
             meta_data: meta_data(intent, init, identity.uuid),
@@ -89,8 +95,10 @@ impl SeedFiles {
         let mut files: Vec<(&str, &[u8])> = vec![
             ("meta-data", self.meta_data.as_bytes()),
             ("user-data", self.user_data.expose()),
-            ("network-config", self.network_config.expose()),
         ];
+        if let Some(network) = &self.network_config {
+            files.push(("network-config", network.expose()));
+        }
         if let Some(vendor) = &self.vendor_data {
             files.push(("vendor-data", vendor.expose()));
         }
@@ -105,7 +113,7 @@ impl SeedFiles {
             self.meta_data.as_bytes(),
             self.user_data.expose(),
             self.vendor_data.as_ref().unwrap_or(&none).expose(),
-            self.network_config.expose(),
+            self.network_config.as_ref().unwrap_or(&none).expose(),
         ] {
             hash.update((file.len() as u64).to_le_bytes());
             hash.update(file);

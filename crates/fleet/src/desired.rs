@@ -434,8 +434,13 @@ fn first_boot(
             let keys = cloudinit::native_keys(intent, init, &identity.nics)
                 .map_err(|error| Invalid::new("init", error.to_string()))?;
             for (key, value) in keys {
+                // What the source says about its own interfaces stays.
+                let kept = key == cloudinit::FIRST_CARD && intent.nics.is_empty();
+                if kept && identity.adopted {
+                    continue;
+                }
                 // PVE shows the password as stars, so it can be written but not compared.
-                let wish = if key == "cipassword" {
+                let wish = if key == "cipassword" || kept {
                     Want::Exists(value)
                 } else {
                     Want::Text(value)

@@ -10,6 +10,9 @@ use crate::{
     record::NicIdentity,
 };
 
+/// What PVE's own cloud-init is told about the first card.
+pub(crate) const FIRST_CARD: &str = "ipconfig0";
+
 /// The configuration keys that say what PVE's own cloud-init drive shall hold.
 pub(crate) fn native_keys(
     intent: &GuestIntent,
@@ -61,6 +64,10 @@ pub(crate) fn native_keys(
         .collect();
     if !search.is_empty() {
         keys.insert("searchdomain".to_owned(), search.join(" "));
+    }
+    if intent.nics.is_empty() {
+        // A card that nothing is said about stays down.
+        keys.insert(FIRST_CARD.to_owned(), "ip=dhcp".to_owned());
     }
     for nic in &intent.nics {
         let Some(identity) = known.get(&nic.name) else {

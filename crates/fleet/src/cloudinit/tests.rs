@@ -167,6 +167,28 @@ fn a_gateway_outside_of_the_subnet_is_on_link() {
 }
 
 #[test]
+fn interfaces_that_nobody_declared_are_left_to_the_guest() {
+    let (intent, identity) = guest(vec![]);
+    let files = SeedFiles::render(&intent, &Init::default(), &identity).unwrap();
+    assert!(files.network_config.is_none());
+    let image = files.image().unwrap();
+    let names = |name: &[u8]| image.windows(name.len()).any(|part| part == name);
+    assert!(names(b"meta-data") && !names(b"network-config"));
+    let given = Init {
+        network_data: Some("version: 2\n".into()),
+        ..Init::default()
+    };
+    let files = SeedFiles::render(&intent, &given, &identity).unwrap();
+    assert_eq!(files.network_config, given.network_data);
+    let native = Init {
+        mode: InitMode::Native,
+        ..Init::default()
+    };
+    let keys = native_keys(&intent, &native, &identity.nics).unwrap();
+    assert_eq!(keys["ipconfig0"], "ip=dhcp");
+}
+
+#[test]
 fn the_digest_changes_with_every_file() {
     let (intent, identity) = guest(vec![nic("a")]);
     let base = SeedFiles::render(&intent, &Init::default(), &identity).unwrap();
@@ -175,6 +197,9 @@ fn the_digest_changes_with_every_file() {
     assert_ne!(base.glance(), other.glance());
     let mut other = base.clone();
     other.vendor_data = Some("x".into());
+    assert_ne!(base.glance(), other.glance());
+    let mut other = base.clone();
+    other.network_config = None;
     assert_ne!(base.glance(), other.glance());
     assert_eq!(base.glance().len(), 4, "a guess cannot be tried on it");
     let mut seed = crate::record::Seed {

@@ -143,6 +143,17 @@ fn cloud_init_reads_everything_from_our_image() {
 }
 
 #[test]
+fn cloud_init_finds_no_network_configuration_where_no_interface_is_declared() {
+    let Some(python) = python() else { return };
+    let (intent, identity) = guest(vec![]);
+    let files = SeedFiles::render(&intent, &Init::default(), &identity).unwrap();
+    let read = read(&python, &files);
+    assert_eq!(read["found"], true);
+    assert_eq!(read["rock_ridge"], json!(["meta-data", "user-data"]));
+    assert_eq!(read["interfaces"], Value::Null);
+}
+
+#[test]
 fn what_we_render_passes_cloud_inits_own_schema() {
     let Some(python) = python() else { return };
     assert!(

@@ -32,7 +32,9 @@ for kind in ("rr_path", "joliet_path"):
 paths = helpers.Paths({"cloud_dir": work, "run_dir": work})
 source = DataSourceNoCloud.DataSourceNoCloud({"datasource": {"NoCloud": {"fs_label": None}}}, None, paths)
 found = source.get_data()
-state = network_state.parse_net_config_data(source.network_config)
+# Without any, cloud-init finds a card itself and asks for an address there.
+config = source.network_config
+state = network_state.parse_net_config_data(config) if config else None
 print(
     json.dumps(
         {
@@ -51,7 +53,9 @@ print(
                     "mtu": interface.get("mtu"),
                 }
                 for interface in state.iter_interfaces()
-            ],
+            ]
+            if state
+            else None,
         }
     )
 )

@@ -70,9 +70,11 @@ stringData: { userData: '#cloud-config' }
 ",
     )
     .await;
-    bed.until_ready::<VirtualMachine>("web").await;
+    let machine: VirtualMachine = bed.until_ready("web").await;
     let boot = boots.try_recv().unwrap();
     assert_eq!(boot.seed.unwrap().user_data, "#cloud-config");
+    let ips = machine.status.unwrap().ips;
+    assert!(!ips.is_empty(), "the image's network is kept");
 }
 
 #[tokio::test(start_paused = true)]
