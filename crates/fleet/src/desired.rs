@@ -305,7 +305,7 @@ pub(crate) fn virtual_machine(
     smbios(&mut want, intent, identity, context);
     processors(&mut want, intent);
     memory(&mut want, intent, context);
-    devices::hardware(&mut want, intent, context);
+    devices::hardware(&mut want, intent, identity, context);
     devices::nics(&mut want, intent, identity);
     disks::disks(&mut want, intent, identity, context)?;
     options(&mut want, intent);

@@ -1,13 +1,18 @@
 //! Devices and network interfaces in PVE's keys.
 
-use super::{Context, Desired, Make, Want};
+use super::{Context, Desired, Make, Want, validate::together::WITH_THREADS};
 use crate::{
-    intent::{Bios, GuestIntent, Hotplug, Nic, TpmVersion},
+    intent::{Bios, Bus, GuestIntent, Hotplug, Nic, TpmVersion},
     prop::Prop,
     record::{Identity, NicIdentity},
 };
 
-pub(super) fn hardware(want: &mut Desired, intent: &GuestIntent, context: Context<'_>) {
+pub(super) fn hardware(
+    want: &mut Desired,
+    intent: &GuestIntent,
+    identity: &Identity,
+    context: Context<'_>,
+) {
     let hardware = &intent.hardware;
     if let Some(hotplug) = &hardware.hotplug {
         let words = hotplug.iter().map(|what| match what {
@@ -35,9 +40,10 @@ pub(super) fn hardware(want: &mut Desired, intent: &GuestIntent, context: Contex
     want.text("bios", bios);
     let scratch = |value: &str| context.from_scratch.then(|| value.to_owned());
     let controller = hardware.scsi_controller.clone();
+    let threads = threads(intent, identity).then(|| WITH_THREADS.to_owned());
     want.text(
         "scsihw",
-        controller.or_else(|| scratch("virtio-scsi-single")),
+        controller.or(threads).or_else(|| scratch(WITH_THREADS)),
     );
     want.text(
         "ostype",
@@ -104,6 +110,16 @@ pub(super) fn hardware(want: &mut Desired, intent: &GuestIntent, context: Contex
         });
         want.state("tpmstate0", make, tpm.storage.clone(), options);
     }
+}
+
+/// Whether a disk on the SCSI bus shall have an I/O thread, which PVE ignores behind most controllers.
+fn threads(intent: &GuestIntent, identity: &Identity) -> bool {
+    let on_scsi = |name: &str| {
+        let slot = identity.disks.get(name);
+        slot.is_some_and(|slot| slot.bus == Bus::Scsi)
+    };
+    let mut disks = intent.disks.iter();
+    !identity.adopted && disks.any(|disk| disk.iothread == Some(true) && on_scsi(&disk.name))
 }
 
 pub(super) fn nics(want: &mut Desired, intent: &GuestIntent, identity: &Identity) {

@@ -2,7 +2,8 @@ use super::*;
 use crate::{
     ClusterName, NodeName, Owner, Size, Vmid,
     intent::{
-        Agent, Bios, Disk, DiskRole, EfiDisk, Hotplug, Init, Mac, Nic, Startup, Tpm, TpmVersion,
+        Agent, Bios, Bus, Disk, DiskRole, EfiDisk, Hotplug, Init, Mac, Nic, NicModel, Startup, Tpm,
+        TpmVersion,
     },
     record::NicIdentity,
 };
@@ -172,6 +173,65 @@ fn what_can_never_work_is_refused_with_the_way_out() {
             .to_string()
             .contains("numa")
     );
+}
+
+fn threaded(bus: Option<Bus>) -> GuestIntent {
+    let mut intent = intent(Source::Empty);
+    intent.disks = vec![Disk {
+        name: "data".to_owned(),
+        size: Some(Size::gib(1)),
+        bus,
+        iothread: Some(true),
+        ..Disk::default()
+    }];
+    intent
+}
+
+#[test]
+fn a_disk_with_an_io_thread_gets_the_controller_that_has_them() {
+    let intent = threaded(None);
+    let controller = |identity: &Identity| {
+        let copied = Context {
+            from_scratch: false,
+            ..context()
+        };
+        let want = virtual_machine(&intent, identity, copied).unwrap();
+        want.keys.get("scsihw").cloned()
+    };
+    let single = Want::Text("virtio-scsi-single".to_owned());
+    assert_eq!(controller(&identity()), Some(single));
+    let found = Identity {
+        adopted: true,
+        ..identity()
+    };
+    assert_eq!(controller(&found), None);
+    let mut elsewhere = identity();
+    let slot = "virtio1".parse().unwrap();
+    elsewhere.disks.insert("data".to_owned(), slot);
+    assert_eq!(controller(&elsewhere), None);
+}
+
+#[test]
+fn what_would_have_no_effect_is_refused_with_the_way_out() {
+    let refusal = |intent: &GuestIntent| validate(intent, false).unwrap_err().to_string();
+    let on_sata = refusal(&threaded(Some(Bus::Sata)));
+    assert!(on_sata.contains("iothread") && on_sata.contains("on sata"));
+    let mut behind = threaded(None);
+    behind.hardware.scsi_controller = Some("virtio-scsi-pci".to_owned());
+    assert!(refusal(&behind).contains("virtio-scsi-single"));
+    behind.disks[0].bus = Some(Bus::Virtio);
+    assert!(validate(&behind, false).is_ok());
+    let mut queued = intent(Source::Empty);
+    queued.nics = vec![Nic {
+        name: "lan".to_owned(),
+        bridge: "vmbr0".to_owned(),
+        model: Some(NicModel::E1000),
+        queues: Some(4),
+        ..Nic::default()
+    }];
+    assert!(refusal(&queued).contains("networks[lan].queues"));
+    queued.nics[0].model = None;
+    assert!(validate(&queued, false).is_ok());
 }
 
 #[test]

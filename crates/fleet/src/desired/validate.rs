@@ -1,5 +1,7 @@
 //! What can be refused before PVE is asked.
 
+pub(super) mod together;
+
 use pve::Release;
 
 use super::Invalid;
@@ -62,6 +64,7 @@ pub(crate) fn validate(intent: &GuestIntent, root: bool) -> Result<(), Invalid> 
             ));
         }
     }
+    together::devices(intent)?;
     if let Some(tags) = &intent.options.tags {
         for tag in tags {
             let good = |c: char| c.is_ascii_alphanumeric() || "_-+.".contains(c);
