@@ -176,11 +176,7 @@ fn make(
         };
         size.to_pve_gib()
     };
-    let format = disk
-        .format
-        .clone()
-        .or_else(|| (disk.thin == Some(false)).then(|| "raw".to_owned()));
-    items.maybe("format", format);
+    items.maybe("format", disk.made_as());
     let value = |storage: &str| {
         let mut value = Prop::default();
         value.set("file", format!("{storage}:{behind}"));

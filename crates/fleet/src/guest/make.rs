@@ -18,7 +18,7 @@ use crate::{
     Failure, Outcome, StorageId, Waiting, desired,
     diff::{self, Changes},
     gate::{End, Key},
-    intent::{DiskRole, Source},
+    intent::{CloneMode, Disk, Source},
     mark,
     place::Reach,
     prop::Prop,
@@ -173,9 +173,13 @@ impl Pass<'_> {
                 .await;
             return Ok((StepKind::Create, message, sent));
         }
-        let Source::Template { snapshot, .. } = &self.intent.source else {
+        let Source::Template { mode, snapshot, .. } = &self.intent.source else {
             return Err(failed(Failure::Invalid, "only a template can be copied"));
         };
+        if self.is_thick() && *mode == CloneMode::Linked {
+            let text = "disks: a thick root disk is a full copy, and a linked one was asked for: change one of the two";
+            return Err(failed(Failure::Invalid, text));
+        }
         let mut params = CloneParams::new(identity.vmid);
         params.name = Some(self.intent.name.clone());
         let text = self.intent.options.description.clone().unwrap_or_default();
@@ -191,6 +195,7 @@ impl Pass<'_> {
                 Reach::Move => false,
             };
             params.storage = self.root_storage().filter(direct);
+            params.format = self.root().and_then(Disk::made_as);
         }
         if reach == Reach::Shared {
             params.target = Some(identity.node.clone());
@@ -338,13 +343,7 @@ impl Pass<'_> {
         let mut value = Prop::default();
         value.set("file", format!("{storage}:0"));
         value.set("import-from", root.volume.clone());
-        let format = self
-            .intent
-            .disks
-            .iter()
-            .find(|d| d.role == DiskRole::Root)
-            .and_then(|d| d.format.clone());
-        value.maybe("format", format);
+        value.maybe("format", self.root().and_then(Disk::made_as));
         for (key, item) in disk.items() {
             if !matches!(key, "file" | "size") {
                 value.set(key, item);

@@ -11,7 +11,7 @@ use crate::{
     NodeName, Owner, Size, StorageId, Vmid, Waiting,
     cluster::Whereabouts,
     desired::ROOT_CANDIDATES,
-    intent::{CloneMode, DiskRole, DiskSlot, Source, TemplateRef},
+    intent::{CloneMode, Disk, DiskRole, DiskSlot, Source, TemplateRef},
     place::{File, Reach, Site},
     prop::Prop,
     view::View,
@@ -235,7 +235,8 @@ impl Pass<'_> {
         let Source::Template { mode, snapshot, .. } = &self.intent.source else {
             return false;
         };
-        let linkable = original.template && snapshot.is_none() && !self.record.full;
+        let linkable =
+            original.template && snapshot.is_none() && !self.record.full && !self.is_thick();
         let storage = self.root_storage();
         // A copy in full is what a link becomes when its disk moves to another storage.
         let moves = |storage: &StorageId| reach == Reach::Shared && !is_shared(view, storage);
@@ -253,14 +254,20 @@ impl Pass<'_> {
         }
     }
 
+    /// The root disk as it was declared.
+    pub(super) fn root(&self) -> Option<&Disk> {
+        let mut disks = self.intent.disks.iter();
+        disks.find(|disk| disk.role == DiskRole::Root)
+    }
+
     /// The storage the root disk was declared on.
     pub(super) fn root_storage(&self) -> Option<StorageId> {
-        let root = self
-            .intent
-            .disks
-            .iter()
-            .find(|disk| disk.role == DiskRole::Root)?;
-        root.storage.clone()
+        self.root()?.storage.clone()
+    }
+
+    /// Whether the root disk shall take all its space at once, which a link never does.
+    pub(super) fn is_thick(&self) -> bool {
+        self.root().is_some_and(|root| root.thin == Some(false))
     }
 }
 

@@ -158,6 +158,14 @@ pub struct Disk {
     pub import_from: Option<String>,
 }
 
+impl Disk {
+    /// The format it is made in; nothing if the storage or the source decides.
+    pub(crate) fn made_as(&self) -> Option<String> {
+        let thick = || (self.thin == Some(false)).then(|| "raw".to_owned());
+        self.format.clone().or_else(thick)
+    }
+}
+
 /// Limits of one disk; `None` is unlimited and not owned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct DiskLimits {

@@ -79,6 +79,55 @@ async fn a_copy_from_shared_storage_comes_to_rest_on_another_nodes_own() {
     }
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_thick_root_disk_is_a_full_raw_copy_wherever_it_is_made() {
+    for node in ["pve1", "pve2"] {
+        let mut bench = Bench::new();
+        bench.ready().await;
+        let vmid = pve::Vmid::new(9100).unwrap();
+        let nfs = StorageId::new("nfs").unwrap();
+        let mut clone = pve::CloneGuest::new(vmid);
+        clone.name = Some("on-files".to_owned());
+        clone.full = Some(true);
+        clone.storage = Some(nfs.clone());
+        clone.format = Some("qcow2".to_owned());
+        let client = bench.client();
+        let pve1 = client.node(&NodeName::new("pve1").unwrap());
+        let original = pve1.qemu(pve::Vmid::new(9000).unwrap());
+        let task = original.clone_to(&clone).await.unwrap();
+        client.wait(&task).await.unwrap();
+        if let Some(task) = pve1.qemu(vmid).make_template().await.unwrap() {
+            client.wait(&task).await.unwrap();
+        }
+        bench.run_for(std::time::Duration::from_secs(15)).await;
+
+        let mut intent = machine("web", "on-files");
+        intent.disks[0].storage = Some(nfs);
+        intent.disks[0].thin = Some(false);
+        intent.placement.nodes = vec![NodeName::new(node).unwrap()];
+        let owner = bench.want(intent.clone());
+        bench.run().await;
+        let outcome = &bench.progress(&owner).outcome;
+        assert_eq!(outcome, &Outcome::Settled, "{}", bench.stories());
+        let config = config_of(&bench, &owner).await;
+        let disk = config.get("scsi0").unwrap();
+        assert!(disk.starts_with("nfs:") && disk.contains(".raw"), "{disk}");
+        assert!(!disk.contains("base-"), "{disk}");
+        assert!(bench.progress(&owner).facts.drift.is_empty());
+
+        intent.owner = crate::harness::owner("linked");
+        intent.source = Source::Template {
+            from: TemplateRef::Vmid(vmid),
+            mode: CloneMode::Linked,
+            snapshot: None,
+        };
+        let owner = bench.want(intent);
+        bench.run().await;
+        let outcome = format!("{:?}", bench.progress(&owner).outcome);
+        assert!(outcome.contains("a thick root disk"), "{outcome}");
+    }
+}
+
 /// The call that sets a disk's options names its volume: the copy's, never the template's.
 #[tokio::test(start_paused = true)]
 async fn options_of_a_copied_disk_are_written_to_the_copy() {
