@@ -1,6 +1,6 @@
 //! Changing a guest's configuration and power.
 
-use std::{future::Future, sync::Arc, time::Duration};
+use std::{collections::BTreeSet, future::Future, sync::Arc, time::Duration};
 
 use pve::{
     ConfigChange, GuestConfig, GuestKind,
@@ -15,7 +15,7 @@ use crate::{
     cluster::Shape,
     diff::{self, Changes},
     gate::{End, Key},
-    intent::{self, Management, Update},
+    intent::{self, InitMode, Management, Update},
     record::{Identity, NicIdentity, Stage, StepKind},
     view::View,
 };
@@ -87,7 +87,7 @@ impl Pass<'_> {
         }
         self.wrote(view, identity, &changes)?;
         if running {
-            self.read_pending(identity, node).await?;
+            self.read_pending(identity, node, &keys).await?;
         }
         Ok(None)
     }
@@ -161,15 +161,22 @@ impl Pass<'_> {
         Ok(())
     }
 
-    pub(super) async fn read_pending(&mut self, identity: &Identity, node: &NodeName) -> Flow<()> {
+    /// Learns what waits for a restart, after these keys were written.
+    pub(super) async fn read_pending(
+        &mut self,
+        identity: &Identity,
+        node: &NodeName,
+        written: &[String],
+    ) -> Flow<()> {
         match self.handle(node, identity.vmid).pending().await {
             Ok(values) => {
-                let pending: Vec<String> = values
+                let mut pending: Vec<String> = values
                     .into_iter()
                     .filter(PendingValue::is_pending)
                     .filter(|value| !only_a_drive_more(value))
                     .map(|v| v.key)
                     .collect();
+                pending.extend(self.untold(identity, node, written).await?);
                 if !pending.is_empty() && pending != self.record.pending {
                     self.event(
                         "RestartRequired",
@@ -183,6 +190,33 @@ impl Pass<'_> {
             }
             Err(error) => Err(self.node_trouble(node, "reading what is pending", &error)),
         }
+    }
+
+    /// What PVE's own cloud-init drive does not have yet: PVE takes such keys at once, and writes the drive when the guest
+    /// is started.
+    async fn untold(
+        &mut self,
+        identity: &Identity,
+        node: &NodeName,
+        written: &[String],
+    ) -> Flow<BTreeSet<String>> {
+        let init = self.intent.init.as_ref();
+        if init.is_none_or(|init| init.mode != InitMode::Native) {
+            return Ok(BTreeSet::new());
+        }
+        let qemu = self.cluster.client.node(node).qemu(identity.vmid);
+        let values = match qemu.cloudinit_pending().await {
+            Ok(values) => values.into_iter(),
+            Err(error) => return Err(self.node_trouble(node, "reading what is pending", &error)),
+        };
+        let waits = values.filter(|value| value.pending.is_some() || value.delete);
+        let waits = waits.map(|value| value.key);
+        // Of addresses it shows those that are others now, and not those that came or went.
+        let same_run = self.memory(|memory| memory.waits);
+        let before = self.record.pending.iter().filter(|_| same_run);
+        let addresses = written.iter().chain(before);
+        let addresses = addresses.filter(|key| key.starts_with("ipconfig")).cloned();
+        Ok(waits.filter(|key| is_told(key)).chain(addresses).collect())
     }
 
     /// Moves a disk to another storage; what it leaves there is removed.
@@ -416,6 +450,12 @@ impl Pass<'_> {
         self.record.identity = Some(identity);
         Err(Outcome::Persist)
     }
+}
+
+/// Whether PVE's own cloud-init tells the guest this, and nothing else does.
+fn is_told(key: &str) -> bool {
+    let plain = ["nameserver", "searchdomain", "sshkeys"].contains(&key);
+    plain || key.starts_with("ci") || key.starts_with("ipconfig")
 }
 
 /// Whether only a CD drive was appended to the boot order, which no restart is worth.

@@ -158,7 +158,7 @@ impl Pass<'_> {
         {
             // It was written by a task, or by a call before a crash: what of it waits for a restart was not read then. Or
             // somebody has restarted the guest since.
-            self.read_pending(&identity, node).await?;
+            self.read_pending(&identity, node, &[]).await?;
         }
         let restart =
             self.intent.restarts > self.record.restarts && self.record.stage >= Stage::Started;

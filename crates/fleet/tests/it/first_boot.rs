@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use fleet::{
     Outcome,
-    intent::{CloneMode, InitMode, Power, Source, TemplateRef},
+    intent::{CloneMode, InitMode, Power, Source, TemplateRef, Update},
 };
 
 use pve_sim::{Action, Fault};
@@ -213,6 +213,50 @@ async fn who_is_no_longer_declared_is_taken_back_but_not_who_was_only_forgotten(
             assert_eq!(config.get(key).is_some(), forgotten, "{key}");
         }
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_pves_own_drive_says_anew_waits_for_a_restart() {
+    let mut bench = Bench::new();
+    bench.ready().await;
+    let mut intent = machine("web", TEMPLATE);
+    intent.init = Some(fleet::intent::Init {
+        mode: InitMode::Native,
+        user: Some("admin".to_owned()),
+        ..fleet::intent::Init::default()
+    });
+    let owner = bench.want(intent.clone());
+    bench.run().await;
+    assert_eq!(bench.progress(&owner).facts.pending, Vec::<String>::new());
+    let mut boots = bench.cluster().boots();
+
+    let init = intent.init.as_mut().unwrap();
+    init.user = Some("root".to_owned());
+    init.dns = vec!["9.9.9.9".parse().unwrap()];
+    let lan = &mut intent.nics[0].addressing;
+    lan.addresses = vec!["10.0.0.5/24".parse().unwrap()];
+    let mut dmz = intent.nics[0].clone();
+    dmz.name = "dmz".to_owned();
+    dmz.addressing.addresses = vec!["10.9.0.5/24".parse().unwrap()];
+    intent.nics.push(dmz);
+    bench.want(intent.clone());
+    bench.run().await;
+    assert_eq!(bench.progress(&owner).outcome, Outcome::Settled);
+    let told = ["ciuser", "ipconfig0", "ipconfig1", "nameserver"];
+    assert_eq!(bench.progress(&owner).facts.pending, told);
+    bench.want(intent.clone());
+    bench.run().await;
+    assert_eq!(bench.progress(&owner).facts.pending, told, "until a start");
+    assert!(boots.try_recv().is_err(), "nobody allowed a restart");
+
+    intent.policy.update = Update::RestartIfNeeded;
+    bench.want(intent);
+    bench.run().await;
+    assert_eq!(bench.progress(&owner).outcome, Outcome::Settled);
+    assert_eq!(bench.progress(&owner).facts.pending, Vec::<String>::new());
+    let boot = boots.try_recv().expect("a boot");
+    let network = boot.seed.unwrap().network_config.unwrap();
+    assert!(network.contains("10.0.0.5") && network.contains("10.9.0.5"));
 }
 
 /// Somebody starts the copy as soon as it exists, before it was configured.
