@@ -137,14 +137,18 @@ impl Desired {
     pub(crate) fn options(&self) -> BTreeSet<String> {
         let whole = self.keys.iter().filter(|(key, want)| match want {
             Want::Description(text) => text.as_ref().is_some_and(|text| !text.is_empty()),
-            _ => is_option(key),
+            // A container can do without: it then has all of its node's.
+            _ if *key == "cores" => self.keys.contains_key("rootfs"),
+            _ => is_option(key) || *key == TPM,
         });
         let whole = whole.map(|(key, _)| key.clone());
+        // It is there until somebody takes it out.
+        let left = self.absent.get(TPM).cloned();
         let items = self.keys.keys().flat_map(|key| {
             let items = self.own_items(key).into_iter().flat_map(Prop::items);
             items.map(move |(item, _)| format!("{key}/{item}"))
         });
-        whole.chain(items).collect()
+        whole.chain(left).chain(items).collect()
     }
 
     /// The items of a key that can be taken back one by one.
@@ -231,6 +235,9 @@ impl Desired {
     }
 }
 
+/// Options that a source may have as they are declared: then they are its own, and nobody's to take back.
+pub(crate) const MAY_BE_THE_SOURCES: &[&str] = &["cores", "numa", "ostype", "swap"];
+
 /// Whether a key is an option that a guest can do without, and not a part of what it is.
 fn is_option(key: &str) -> bool {
     const OPTIONS: &[&str] = &[
@@ -248,12 +255,15 @@ fn is_option(key: &str) -> bool {
         "hugepages",
         "kvm",
         "nameserver",
+        "numa",
         "onboot",
+        "ostype",
         "protection",
         "searchdomain",
         "shares",
         "sshkeys",
         "startup",
+        "swap",
         "tablet",
         "tags",
         "vcpus",
@@ -284,6 +294,8 @@ pub(crate) struct Context<'a> {
     pub(crate) major: u32,
 }
 
+/// The state of a TPM.
+pub(crate) const TPM: &str = "tpmstate0";
 /// The slot of the first-boot image, or of PVE's own drive.
 pub(crate) const SEED_SLOT: &str = "ide2";
 /// The slot of an installer.

@@ -10,7 +10,7 @@ use pve::GuestConfig;
 use crate::{
     Owner, Size, StorageId,
     cloudinit::INSTANCE,
-    desired::{Desired, INSTALLER_SLOT, SEED_SLOT, Want},
+    desired::{Desired, INSTALLER_SLOT, SEED_SLOT, TPM, Want},
     facts::Drift,
     guest::seed::{NO_DISC, PREFIX},
     intent::Mac,
@@ -130,6 +130,14 @@ pub(crate) fn diff(want: &Desired, owner: &Owner, have: &GuestConfig) -> Changes
                 let why = format!(
                     "{key} is no longer declared and stays, because the guest boots from it: declare it again, or another \
                      boot order"
+                );
+                beyond(&mut changes, &key, None, Some(found), why);
+                continue;
+            }
+            if key == TPM {
+                let why = format!(
+                    "{key} is no longer declared and stays, because the guest may have locked its disks with what is in it: \
+                     declare it again, or take it out by hand"
                 );
                 beyond(&mut changes, &key, None, Some(found), why);
                 continue;

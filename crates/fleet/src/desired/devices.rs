@@ -1,6 +1,6 @@
 //! Devices and network interfaces in PVE's keys.
 
-use super::{Context, Desired, Make, Want, validate::together::WITH_THREADS};
+use super::{Context, Desired, Make, TPM, Want, validate::together::WITH_THREADS};
 use crate::{
     intent::{Bios, Bus, GuestIntent, Hotplug, Nic, TpmVersion},
     prop::Prop,
@@ -108,7 +108,7 @@ pub(super) fn hardware(
         let make = Make::on(tpm.storage.as_ref(), context, field, "disks", |storage| {
             format!("{storage}:1,version={version}")
         });
-        want.state("tpmstate0", make, tpm.storage.clone(), options);
+        want.state(TPM, make, tpm.storage.clone(), options);
     }
 }
 

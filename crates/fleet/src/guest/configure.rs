@@ -38,6 +38,8 @@ impl Pass<'_> {
         let running = matches!(power, PowerFact::Running | PowerFact::Paused);
         let unstarted = self.record.stage < Stage::Started && !running;
         self.memory(|memory| memory.unstarted |= unstarted);
+        let want = self.desired(view, identity)?;
+        self.wrote_over_source(&want, &changes);
         let keys: Vec<String> = changes.set.keys().chain(&changes.delete).cloned().collect();
         let change = ConfigChange {
             set: changes.set.clone().into_iter().collect::<GuestConfig>(),

@@ -1,12 +1,14 @@
 //! What is declared of a guest, what of it has been written, and which volumes it has.
 
+use std::collections::BTreeSet;
+
 use pve::{GuestConfig, GuestKind};
 
 use super::{Flow, Pass, failed};
 use crate::{
     Failure, Size, StorageId,
     desired::{self, Context, Desired, ROOT_NAME, Want},
-    diff,
+    diff::{self, Changes},
     prop::Prop,
     record::{Identity, Kept, SeedState},
     view::View,
@@ -103,10 +105,31 @@ impl Pass<'_> {
             self.name_volumes(&model);
         }
         self.record.tags = self.own_tags();
-        self.record.declared = want.options();
+        self.record.declared = self.ours_to_take_back(&want);
         self.record.applied = Some(self.desired(view, &identity)?.digest());
         self.record.identity = Some(identity);
         Ok(())
+    }
+
+    /// Takes note of what was written that a source could have brought as it is declared.
+    pub(super) fn wrote_over_source(&mut self, want: &Desired, changes: &Changes) {
+        let options = want.options();
+        let ours = desired::MAY_BE_THE_SOURCES
+            .iter()
+            .map(|key| (*key).to_owned());
+        let ours = ours.filter(|key| changes.set.contains_key(key) && options.contains(key));
+        self.record.declared.extend(ours);
+    }
+
+    /// What of it is taken back when it is no longer declared. What a source has brought is its own.
+    fn ours_to_take_back(&self, want: &Desired) -> BTreeSet<String> {
+        let copied = super::choose::is_copy(&self.intent.source);
+        let mut options = want.options();
+        options.retain(|key| {
+            let unsure = copied && desired::MAY_BE_THE_SOURCES.contains(&key.as_str());
+            !unsure || self.record.declared.contains(key)
+        });
+        options
     }
 
     /// Remembers which volumes are where, to know them again when they are taken out. Returns whether that is new.

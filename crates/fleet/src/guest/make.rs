@@ -328,6 +328,7 @@ impl Pass<'_> {
         }
         let changes = diff::diff(&want, &self.intent.owner, &base);
         self.can_be_made(&changes)?;
+        self.wrote_over_source(&want, &changes);
         let disk = Prop::parse(
             &root_key,
             changes

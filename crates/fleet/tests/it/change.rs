@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use fleet::{
     Failure, Outcome, PowerFact, Size,
-    intent::{Agent, Bios, EfiDisk, Loss, Power, Update},
+    intent::{
+        Agent, Bios, CloneMode, EfiDisk, Loss, Power, Source, TemplateRef, Tpm, TpmVersion, Update,
+    },
 };
 use pve::{ConfigChange, GuestConfig, api::guest::ConfigView};
 
@@ -161,6 +163,101 @@ async fn an_option_that_is_no_longer_declared_is_taken_back_and_others_are_left(
     let config = qemu.config(ConfigView::Next).await.unwrap();
     assert_eq!(config.get("tags"), Some("theirs"));
     assert_eq!(config.description(), Some(notes.as_str()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_source_could_have_brought_is_taken_back_only_if_it_was_written() {
+    for mode in [CloneMode::Linked, CloneMode::Full] {
+        let (mut bench, _, qemu) = settled().await;
+        let mut plain = machine("web", TEMPLATE);
+        plain.owner = crate::harness::owner("other");
+        plain.source = Source::Template {
+            from: TemplateRef::Name(TEMPLATE.to_owned()),
+            mode,
+            snapshot: None,
+        };
+        let mut intent = plain.clone();
+        // The template's is this one already.
+        intent.hardware.os_type = Some("l26".to_owned());
+        intent.hardware.cpu.numa = Some(true);
+        let owner = bench.want(intent.clone());
+        bench.run().await;
+        let vmid = bench.progress(&owner).facts.vmid.unwrap();
+        let node = bench.progress(&owner).facts.node.clone().unwrap();
+        let other = bench.client().node(&node).qemu(vmid);
+        bench.want(plain.clone());
+        bench.run().await;
+        let config = other.config(ConfigView::Next).await.unwrap();
+        assert_eq!(config.get("ostype"), Some("l26"), "it was never ours");
+        assert_eq!(config.get("numa"), None);
+        intent.hardware.os_type = Some("win11".to_owned());
+        for intent in [intent, plain] {
+            bench.want(intent);
+            bench.run().await;
+        }
+        let config = other.config(ConfigView::Next).await.unwrap();
+        assert_eq!(config.get("ostype"), None);
+        let config = qemu.config(ConfigView::Next).await.unwrap();
+        assert_eq!(config.get("ostype"), Some("l26"));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_container_gets_back_the_processors_and_the_swap_it_would_have_had() {
+    let mut bench = Bench::new();
+    bench.ready().await;
+    let mut intent = crate::create::container(&bench).await;
+    intent.container.as_mut().unwrap().swap = Some(Size::gib(1));
+    let owner = bench.want(intent.clone());
+    bench.run().await;
+    let vmid = bench.progress(&owner).facts.vmid.unwrap();
+    let node = bench.progress(&owner).facts.node.clone().unwrap();
+    let lxc = bench.client().node(&node).lxc(vmid);
+    let made = lxc.config(ConfigView::Next).await.unwrap();
+    assert_eq!(
+        (made.get("cores"), made.get("swap")),
+        (Some("1"), Some("1024"))
+    );
+    intent.container.as_mut().unwrap().swap = None;
+    intent.hardware.cpu.cores = None;
+    bench.want(intent);
+    bench.run().await;
+    assert_eq!(bench.progress(&owner).outcome, Outcome::Settled);
+    let config = lxc.config(ConfigView::Next).await.unwrap();
+    assert_eq!((config.get("cores"), config.get("swap")), (None, None));
+    assert_eq!(config.get("memory"), Some("512"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_tpm_that_is_no_longer_declared_stays_and_is_told_of() {
+    let mut bench = Bench::new();
+    bench.ready().await;
+    let mut intent = machine("web", TEMPLATE);
+    intent.hardware.tpm = Some(Tpm {
+        storage: None,
+        version: TpmVersion::V2_0,
+    });
+    let owner = bench.want(intent.clone());
+    bench.run().await;
+    let vmid = bench.progress(&owner).facts.vmid.unwrap();
+    let node = bench.progress(&owner).facts.node.clone().unwrap();
+    let qemu = bench.client().node(&node).qemu(vmid);
+    let made = qemu.config(ConfigView::Next).await.unwrap();
+    let made = made.get("tpmstate0").map(str::to_owned);
+    assert!(made.is_some());
+
+    intent.hardware.tpm = None;
+    for cores in [2, 4] {
+        intent.hardware.cpu.cores = Some(cores);
+        bench.want(intent.clone());
+        bench.run().await;
+        assert_eq!(bench.progress(&owner).outcome, Outcome::Settled);
+        let drift = &bench.progress(&owner).facts.drift;
+        let keys: Vec<&str> = drift.iter().map(|drift| drift.key.as_str()).collect();
+        assert_eq!(keys, ["tpmstate0"]);
+        let config = qemu.config(ConfigView::Next).await.unwrap();
+        assert_eq!(config.get("tpmstate0"), made.as_deref());
+    }
 }
 
 #[tokio::test(start_paused = true)]
