@@ -379,14 +379,15 @@ fn processors(want: &mut Desired, intent: &GuestIntent) {
     want.text("cpulimit", cpu.limit);
     want.text("cpuunits", cpu.units);
     want.text("affinity", cpu.affinity.as_ref());
-    let numa = cpu
-        .numa
-        .or_else(|| (!cpu.numa_nodes.is_empty()).then_some(true));
-    want.flag("numa", numa);
+    // Neither works without.
+    let needed = !cpu.numa_nodes.is_empty() || intent.hardware.memory.hugepages.is_some();
+    want.flag("numa", cpu.numa.or_else(|| needed.then_some(true)));
+    // In a list of items a comma ends the item.
+    let ranges = |text: &String| text.replace(',', ";");
     for (index, node) in cpu.numa_nodes.iter().enumerate() {
         let mut items = Prop::default();
-        items.set("cpus", node.cpus.clone());
-        items.maybe("hostnodes", node.host_nodes.as_ref());
+        items.set("cpus", ranges(&node.cpus));
+        items.maybe("hostnodes", node.host_nodes.as_ref().map(ranges));
         items.set("memory", node.memory.as_mib().to_string());
         items.maybe("policy", node.policy.as_ref());
         want.items(&format!("numa{index}"), items);

@@ -2,8 +2,8 @@ use super::*;
 use crate::{
     ClusterName, NodeName, Owner, Size, Vmid,
     intent::{
-        Agent, Bios, Bus, Disk, DiskRole, EfiDisk, Hotplug, Init, Mac, Nic, NicModel, Startup, Tpm,
-        TpmVersion,
+        Agent, Bios, Bus, Disk, DiskRole, EfiDisk, Hotplug, Hugepages, Init, Mac, Nic, NicModel,
+        NumaNode, Startup, Tpm, TpmVersion,
     },
     record::NicIdentity,
 };
@@ -232,6 +232,43 @@ fn what_would_have_no_effect_is_refused_with_the_way_out() {
     assert!(refusal(&queued).contains("networks[lan].queues"));
     queued.nics[0].model = None;
     assert!(validate(&queued, false).is_ok());
+}
+
+#[test]
+fn what_could_never_start_is_refused_or_completed() {
+    let refusal = |intent: &GuestIntent| validate(intent, true).unwrap_err().to_string();
+    let node = |cpus: &str, host: Option<&str>| NumaNode {
+        cpus: cpus.to_owned(),
+        host_nodes: host.map(str::to_owned),
+        memory: Size::gib(2),
+        policy: Some("bind".to_owned()),
+    };
+    let mut good = intent(Source::Empty);
+    good.hardware.memory.size = Some(Size::gib(4));
+    good.hardware.memory.hugepages = Some(Hugepages::Any);
+    assert_eq!(rendered(&good)["numa"], "1");
+    let nodes = vec![node("0-1,4", Some("0,1")), node("2-3", None)];
+    good.hardware.cpu.numa_nodes = nodes;
+    assert!(validate(&good, true).is_ok());
+    let first = &rendered(&good)["numa0"];
+    assert_eq!(first, "cpus=0-1;4,hostnodes=0;1,memory=2048,policy=bind");
+
+    let mut off = good.clone();
+    off.hardware.cpu.numa = Some(false);
+    assert!(refusal(&off).contains("memory.hugePages: need cpu.numa"));
+    off.hardware.memory.hugepages = None;
+    assert!(refusal(&off).contains("cpu.numaNodes: need cpu.numa"));
+    let mut more = good.clone();
+    more.hardware.memory.size = Some(Size::gib(5));
+    assert!(refusal(&more).contains("make them equal"));
+    let mut loose = good.clone();
+    loose.hardware.cpu.numa_nodes[0].policy = None;
+    assert!(refusal(&loose).contains("numaNodes[0].hostNodes: needs a policy"));
+    let mut small = intent(Source::Empty);
+    small.hardware.cpu.numa = Some(true);
+    small.hardware.hotplug = Some(vec![Hotplug::Memory]);
+    small.hardware.memory.size = Some(Size::mib(512));
+    assert!(refusal(&small).contains("1 GiB at least"));
 }
 
 #[test]

@@ -65,6 +65,7 @@ pub(crate) fn validate(intent: &GuestIntent, root: bool) -> Result<(), Invalid> 
         }
     }
     together::devices(intent)?;
+    together::memory(intent)?;
     if let Some(tags) = &intent.options.tags {
         for tag in tags {
             let good = |c: char| c.is_ascii_alphanumeric() || "_-+.".contains(c);

@@ -1,10 +1,16 @@
 //! Fields that fit only together: apart they would have no effect, or keep a guest from starting.
 
 use super::super::Invalid;
-use crate::intent::{Bus, Disk, DiskRole, GuestIntent, NicModel, Source};
+use crate::{
+    Size,
+    intent::{Bus, Disk, DiskRole, GuestIntent, Hotplug, NicModel, Source},
+};
 
 /// The only SCSI controller whose disks have I/O threads.
 pub(in crate::desired) const WITH_THREADS: &str = "virtio-scsi-single";
+
+/// The least memory of a guest that more can be plugged into.
+const LEAST_TO_PLUG: Size = Size::gib(1);
 
 /// Checks what disks and interfaces need of their bus, controller or model.
 pub(super) fn devices(intent: &GuestIntent) -> Result<(), Invalid> {
@@ -40,6 +46,45 @@ pub(super) fn devices(intent: &GuestIntent) -> Result<(), Invalid> {
                 "are for the model virtio only: change the model, or leave them out",
             ));
         }
+    }
+    Ok(())
+}
+
+/// Checks what huge pages, NUMA nodes and memory that can be plugged in need of each other.
+pub(super) fn memory(intent: &GuestIntent) -> Result<(), Invalid> {
+    let (cpu, memory) = (&intent.hardware.cpu, &intent.hardware.memory);
+    let off = cpu.numa == Some(false);
+    if off && memory.hugepages.is_some() {
+        let problem = "need cpu.numa, which is switched off: switch it on, or leave it out";
+        return Err(Invalid::new("memory.hugePages", problem));
+    }
+    if off && !cpu.numa_nodes.is_empty() {
+        let problem = "need cpu.numa, which is switched off: switch it on, or leave it out";
+        return Err(Invalid::new("cpu.numaNodes", problem));
+    }
+    for (index, node) in cpu.numa_nodes.iter().enumerate() {
+        if node.host_nodes.is_some() && node.policy.is_none() {
+            let problem = "needs a policy: set it to bind, interleave or preferred";
+            let field = format!("cpu.numaNodes[{index}].hostNodes");
+            return Err(Invalid::new(field, problem));
+        }
+    }
+    let Some(size) = memory.size else {
+        return Ok(());
+    };
+    let nodes = cpu.numa_nodes.iter().map(|node| node.memory.as_mib());
+    let nodes = Size::mib(nodes.sum());
+    if !cpu.numa_nodes.is_empty() && nodes != Size::mib(size.as_mib()) {
+        let problem =
+            format!("have {nodes} of memory together, and the guest {size}: make them equal");
+        return Err(Invalid::new("cpu.numaNodes", problem));
+    }
+    let hotplug = intent.hardware.hotplug.as_deref().unwrap_or_default();
+    if hotplug.contains(&Hotplug::Memory) && size < LEAST_TO_PLUG {
+        let problem = format!(
+            "of memory needs a guest with {LEAST_TO_PLUG} at least, and this one has {size}: give it more"
+        );
+        return Err(Invalid::new("hotplug", problem));
     }
     Ok(())
 }
