@@ -99,6 +99,7 @@ impl Act<'_> {
         let Some(config) = self.checked(&row).await? else {
             return Err(not_meant(intent));
         };
+        self.may_go(intent, &config, &view, &row.node)?;
         if has_local_seed(&config, &view, &row.node) {
             let text = "its first-boot image is on a storage of this node alone, and in its drive until the guest has read it";
             return Err(self.wait(Waiting::Guest, text, Duration::from_secs(15)));
@@ -197,6 +198,7 @@ impl Act<'_> {
         let Some(config) = self.checked(row).await? else {
             return Err(not_meant(intent));
         };
+        self.may_go(intent, &config, view, &row.node)?;
         let mut wishes = self.cluster.wishes(&intent.placement);
         wishes.avoid.push(row.node.clone());
         let mut ask = Ask {
@@ -233,6 +235,36 @@ impl Act<'_> {
                 Err(self.wait(Waiting::Capacity, none.to_string(), Duration::from_secs(15)))
             }
         }
+    }
+
+    /// Refuses to copy disks that nobody said shall be copied. PVE asks that of running machines only.
+    fn may_go(
+        &mut self,
+        intent: &MigrationIntent,
+        config: &GuestConfig,
+        view: &View,
+        node: &NodeName,
+    ) -> Flow<()> {
+        let local = |volume: &str| {
+            let row = storage_of(volume).and_then(|storage| view.storage(&storage, node));
+            row.is_some_and(|row| !row.shared)
+        };
+        let all = volumes(config).into_iter();
+        let local: Vec<String> = all
+            .filter(|(_, volume)| local(volume))
+            .map(|(key, volume)| format!("{key} ({volume})"))
+            .collect();
+        if intent.with_local_disks || local.is_empty() {
+            return Ok(());
+        }
+        let text = format!(
+            "withLocalDisks: is off, and {node} alone has {}; ask for another move with it on, or move these to shared \
+             storage first",
+            local.join(", ")
+        );
+        self.events.push(Event::warning("CannotMove", text.clone()));
+        self.let_go();
+        Err(failed(Failure::Unsupported, text))
     }
 
     /// Holds the share of the node the guest goes to, for as long as the move is asked for and not to be seen.

@@ -92,6 +92,43 @@ async fn a_guest_that_must_fit_a_socket_can_be_moved_after_a_restart() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn local_disks_are_copied_only_if_that_was_said() {
+    let mut bench = Bench::new();
+    bench.ready().await;
+    let mut off = machine("web", TEMPLATE);
+    off.disks[0].storage = Some("local-lvm".parse().unwrap());
+    off.power = fleet::intent::Power::Off;
+    off.init = None;
+    off.placement.nodes = vec![pve::NodeName::new("pve1").unwrap()];
+    bench.want(off);
+    let container = crate::create::container(&bench).await;
+    bench.want(container);
+    bench.run().await;
+    bench.run_for(Duration::from_secs(30)).await;
+    for (name, disk) in [("web", "scsi0 (local-lvm:"), ("box", "rootfs (local-lvm:")] {
+        let vmid = bench.record(&owner(name)).identity.as_ref().unwrap().vmid;
+        for target in [None, Some(pve::NodeName::new("pve3").unwrap())] {
+            let mut intent = anywhere(name, vmid);
+            intent.with_local_disks = false;
+            intent.target = target;
+            let mut record = ActionRecord::default();
+            let refused = drive!(bench, migrate, intent, record);
+            let Outcome::Failed { message, .. } = refused.outcome else {
+                panic!("{:?}", refused.outcome);
+            };
+            assert!(message.contains("withLocalDisks") && message.contains(disk));
+            assert_eq!(asked(&bench, "/migrate"), 0);
+        }
+        let intent = anywhere(name, vmid);
+        let mut record = ActionRecord::default();
+        let moved = drive!(bench, migrate, intent, record);
+        assert_eq!(moved.outcome, Outcome::Settled, "{:?}", moved.events);
+        bench.cluster().control().reset_counts();
+    }
+}
+
+/// How often something was asked of a guest.
+#[tokio::test(start_paused = true)]
 async fn high_availability_is_asked_once_to_move_a_guest_and_once_to_stop_it() {
     let mut bench = Bench::new();
     bench.ready().await;
