@@ -2,8 +2,8 @@ use super::*;
 use crate::{
     ClusterName, NodeName, Owner, Size, Vmid,
     intent::{
-        Agent, Bios, Bus, Disk, DiskRole, EfiDisk, Hotplug, Hugepages, Init, Mac, Nic, NicModel,
-        NumaNode, Startup, Tpm, TpmVersion,
+        Agent, Bios, Bus, Container, Disk, DiskRole, EfiDisk, Hotplug, Hugepages, Init, Mac, Nic,
+        NicModel, NumaNode, Startup, Tpm, TpmVersion,
     },
     record::NicIdentity,
 };
@@ -269,6 +269,28 @@ fn what_could_never_start_is_refused_or_completed() {
     small.hardware.hotplug = Some(vec![Hotplug::Memory]);
     small.hardware.memory.size = Some(Size::mib(512));
     assert!(refusal(&small).contains("1 GiB at least"));
+}
+
+#[test]
+fn features_of_containers_that_only_root_may_set_are_refused_to_others() {
+    let declared = |unprivileged: bool, features: &[&str]| {
+        let volume = "local:vztmpl/debian.tar.zst".to_owned();
+        let mut intent = intent(Source::ContainerTemplate { volume });
+        intent.container = Some(Container {
+            unprivileged,
+            features: features.iter().map(|it| (*it).to_owned()).collect(),
+            ..Container::default()
+        });
+        intent
+    };
+    let good = [declared(true, &["nesting=1"]), declared(false, &[])];
+    assert!(good.iter().all(|intent| validate(intent, false).is_ok()));
+    let keys = declared(true, &["nesting=1", "keyctl=1"]);
+    for intent in [keys, declared(false, &["nesting=1"])] {
+        let refused = validate(&intent, false).unwrap_err().to_string();
+        assert!(refused.contains("root@pam with a password"), "{refused}");
+        assert!(validate(&intent, true).is_ok());
+    }
 }
 
 #[test]

@@ -165,6 +165,16 @@ fn root_only(intent: &GuestIntent) -> Result<(), Invalid> {
     if intent.hardware.memory.hugepages.is_some() {
         return refuse("memory.hugepages");
     }
+    if let Some(container) = &intent.container {
+        // A source may have brought what is declared, which PVE then need not be asked for.
+        let made = matches!(intent.source, Source::ContainerTemplate { .. });
+        let nesting = |feature: &String| feature.split('=').next() == Some("nesting");
+        let asks = container.features.iter().any(|it| !nesting(it))
+            || !container.unprivileged && !container.features.is_empty();
+        if made && intent.adopt.is_none() && asks {
+            return refuse("container.features (all but nesting, and all of a privileged one)");
+        }
+    }
     match intent
         .hardware
         .extra

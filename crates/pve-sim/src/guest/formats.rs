@@ -34,6 +34,8 @@ pub(crate) static MOUNT: LazyLock<Format> = LazyLock::new(|| mount_format(true, 
 pub(crate) static IPCONFIG: LazyLock<Format> = LazyLock::new(ipconfig_format);
 /// Parses `agent`.
 pub(crate) static AGENT: LazyLock<Format> = LazyLock::new(|| agent_format(Release::V9_2));
+/// Parses `features` of a container.
+pub(crate) static FEATURES: LazyLock<Format> = LazyLock::new(features_format);
 /// Parses `numaN`.
 pub(crate) static NUMA: LazyLock<Format> = LazyLock::new(numa_format);
 
@@ -605,11 +607,15 @@ fn mount_source(value: &str) -> Result<(), String> {
 
 /// `features` of a container.
 pub(crate) fn features() -> Arc<Format> {
+    features_format().shared()
+}
+
+fn features_format() -> Format {
     let mut keys: Vec<Param> = ["force_rw_sys", "fuse", "keyctl", "mknod", "nesting"]
         .map(flag)
         .into();
     keys.push(text("mount").pattern(patterns::mount_features).optional());
-    Format::new(keys).shared()
+    Format::new(keys)
 }
 
 /// `devN` of a container.

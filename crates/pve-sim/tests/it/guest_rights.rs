@@ -149,3 +149,35 @@ async fn the_datacenter_decides_who_may_use_which_tags() {
     assert_eq!(status, 403, "registered tags need rights on the datacenter");
     pve.put(path, &[("tags", "new")]).await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn features_of_containers_but_nesting_are_for_root() {
+    let (_, pve) = pve9().await;
+    let admin = token(&pve, "Administrator", "/").await;
+    let template = "local:vztmpl/debian-12-standard_12.7-1_amd64.tar.zst";
+    let make = |vmid, unprivileged, features| {
+        [
+            ("vmid", vmid),
+            ("ostemplate", template),
+            ("rootfs", "local-lvm:4"),
+            ("unprivileged", unprivileged),
+            ("features", features),
+        ]
+    };
+    let path = "/nodes/pve1/lxc";
+    let but_nesting = "Permission check failed (changing feature flags (except nesting) is only allowed for root@pam)";
+    let privileged = "Permission check failed (changing feature flags for privileged container is only allowed for root@pam)";
+    let wished = make("400", "1", "keyctl=1,nesting=1");
+    let refused = admin.refused(Method::POST, path, &wished).await;
+    assert_eq!(refused, (403, but_nesting.to_owned()));
+    let wished = make("400", "0", "nesting=1");
+    let refused = admin.refused(Method::POST, path, &wished).await;
+    assert_eq!(refused, (403, privileged.to_owned()));
+    let wished = make("400", "1", "nesting=1");
+    admin.ok(Method::POST, path, &wished).await;
+    let config = "/nodes/pve1/lxc/400/config";
+    pve.put(config, &[("features", "keyctl=1,nesting=1")]).await;
+    admin.put(config, &[("features", "keyctl=1")]).await;
+    let refused = admin.refused(Method::PUT, config, &[("delete", "features")]);
+    assert_eq!(refused.await, (403, but_nesting.to_owned()));
+}

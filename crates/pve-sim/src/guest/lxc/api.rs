@@ -12,7 +12,7 @@ use crate::guest::change::{add_unused, uses};
 use crate::guest::config::{self, Options, tidy_tags};
 use crate::guest::configure::root_only;
 use crate::guest::disks::Made;
-use crate::guest::formats::MOUNT;
+use crate::guest::formats::{FEATURES, MOUNT};
 use crate::guest::hand::Hand;
 use crate::guest::options::Need;
 use crate::guest::permit::Scope;
@@ -156,6 +156,34 @@ pub(crate) fn rights<'a>(
     Ok(())
 }
 
+/// Features other than nesting, and all of a privileged container, are root's own.
+pub(crate) fn features(
+    call: &Call<'_>,
+    unprivileged: bool,
+    old: Option<&str>,
+    new: Option<&str>,
+) -> Result<(), Failure> {
+    if call.caller.is_root() {
+        return Ok(());
+    }
+    if !unprivileged {
+        return Err(Failure::denied(
+            "changing feature flags for privileged container is only allowed for root@pam",
+        ));
+    }
+    let others = |value: Option<&str>| {
+        let mut values = FEATURES.parse(value.unwrap_or_default());
+        values.remove("nesting");
+        values
+    };
+    if others(old) == others(new) {
+        return Ok(());
+    }
+    Err(Failure::denied(
+        "changing feature flags (except nesting) is only allowed for root@pam",
+    ))
+}
+
 /// The right to use the bridges of a container's cards.
 pub(crate) fn bridges(call: &Call<'_>, options: &Options) -> Result<(), Failure> {
     if call.caller.is_root() {
@@ -236,6 +264,11 @@ pub(crate) fn put(call: &mut Call<'_>) -> Result<Reply, Failure> {
         create::mount_rights(call, vmid, value)?;
     }
     let guest = read::guest(call, Kind::Lxc)?;
+    let new = set.get("features").map(String::as_str);
+    if new.is_some() || delete.iter().any(|option| option == "features") {
+        let unprivileged = guest.config.is_true("unprivileged");
+        features(call, unprivileged, guest.config.get("features"), new)?;
+    }
     guest.check_digest(digest.as_deref())?;
     kept(&set, &delete)?;
     for (_, value) in set.iter().filter(|(name, _)| is_mount(name)) {

@@ -1,6 +1,6 @@
 //! `POST /nodes/{node}/lxc`: a new container from a template, or from a backup.
 
-use super::api::{bridges, rights, sized};
+use super::api::{bridges, features, rights, sized};
 use super::options::is_option;
 use super::{is_mount, random_macs};
 use crate::call::{Call, Reply};
@@ -118,6 +118,11 @@ pub(crate) fn create(call: &mut Call<'_>) -> Result<Reply, Failure> {
             .map(String::as_str)
             .filter(|name| *name != "rootfs"),
     )?;
+    if let Some(wanted) = set.get("features") {
+        let unprivileged = params.bool("unprivileged");
+        let unprivileged = unprivileged.unwrap_or(call.world.release.is_9());
+        features(call, unprivileged, None, Some(wanted))?;
+    }
     tag::check(call, vmid, &params)?;
     bridges(call, &set)?;
     let content = if restore {
