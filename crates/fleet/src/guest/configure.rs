@@ -178,7 +178,9 @@ impl Pass<'_> {
                     .filter(|value| !only_a_drive_more(value))
                     .map(|v| v.key)
                     .collect();
-                pending.extend(self.untold(identity, node, written).await?);
+                let untold = self.untold(identity, node, written).await?;
+                let known: BTreeSet<String> = pending.iter().cloned().collect();
+                pending.extend(untold.difference(&known).cloned());
                 if !pending.is_empty() && pending != self.record.pending {
                     self.event(
                         "RestartRequired",

@@ -195,7 +195,8 @@ impl Pass<'_> {
                 Reach::Move => false,
             };
             params.storage = self.root_storage().filter(direct);
-            params.format = self.root().and_then(Disk::made_as);
+            let root = self.root().filter(|_| self.kind() == GuestKind::Qemu);
+            params.format = root.and_then(Disk::made_as);
         }
         if reach == Reach::Shared {
             params.target = Some(identity.node.clone());
