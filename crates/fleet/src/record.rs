@@ -467,6 +467,14 @@ pub struct ImageRecord {
     pub replicas: BTreeMap<NodeName, ReplicaRecord>,
 }
 
+impl ImageRecord {
+    /// Whether everything that was begun is done.
+    pub fn is_complete(&self) -> bool {
+        let mut replicas = self.replicas.values();
+        replicas.all(|replica| replica.stage == ReplicaStage::Clean)
+    }
+}
+
 /// One template made of an image.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]

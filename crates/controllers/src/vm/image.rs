@@ -231,11 +231,17 @@ impl Work<'_> {
                 .is_some_and(|since| now.duration_since(since) >= KEPT_UNUSED);
             let outcome = match need {
                 Some(need) => self.advance(at, &need.provider, &nodes, false).await?,
-                None if over => match self.provider(&target.cluster) {
-                    Some(provider) => self.advance(at, &provider, &[], true).await?,
-                    // The Provider is gone, and with it the way there.
-                    None => Outcome::Gone,
-                },
+                // What was begun is finished all the same: half of it is of no use to anybody.
+                None if over || !target.record.is_complete() => {
+                    match self.provider(&target.cluster) {
+                        Some(provider) => {
+                            let begun: Vec<_> = target.record.replicas.keys().cloned().collect();
+                            self.advance(at, &provider, &begun, over).await?
+                        }
+                        // The Provider is gone, and with it the way there.
+                        None => Outcome::Gone,
+                    }
+                }
                 None => Outcome::Settled,
             };
             if outcome == Outcome::Gone {
@@ -351,6 +357,7 @@ async fn leave(image: &VMImage, context: &Context, status: VMImageStatus) -> Res
         said: Vec::new(),
     };
     let (mut at, mut again) = (0, None);
+    let mut waits: Vec<(fleet::Waiting, String)> = Vec::new();
     while let Some(target) = work.kept.targets.get(at).cloned() {
         let outcome = match work.provider(&target.cluster) {
             Some(provider) => work.advance(at, &provider, &[], true).await?,
@@ -367,12 +374,17 @@ async fn leave(image: &VMImage, context: &Context, status: VMImageStatus) -> Res
             retry,
         } = &outcome
         {
-            context.warn(image, what.as_str(), message).await;
+            waits.push((*what, message.clone()));
             pause = *retry;
         }
         again = Some(again.map_or(pause, |before: Duration| before.min(pause)));
         work.said.push(report::Said::new(&target, true, &outcome));
         at += 1;
+    }
+    if let Some((what, _)) = waits.first() {
+        // In one breath: two that take turns would never be the same as before.
+        let all: Vec<&str> = waits.iter().map(|(_, text)| text.as_str()).collect();
+        context.warn(image, what.as_str(), &all.join("; ")).await;
     }
     if work.kept.targets.is_empty() {
         if let Some(owner) = owner(image) {
