@@ -10,10 +10,7 @@ use controllers::{Clock, ConnectError, Connection, Connector, Options};
 use fleet::Fleet;
 use jiff::Timestamp;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::{
-    Api, Client,
-    api::{Patch, PatchParams},
-};
+use kube::{Api, Client, api::PostParams};
 use pve_sim::{Cluster, Latency, Simulator, WorldFile};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -176,9 +173,7 @@ impl Bed {
     async fn install(&self) {
         let api: Api<CustomResourceDefinition> = Api::all(self.client.clone());
         for crd in CRDS.iter() {
-            let name = crd.metadata.name.clone().unwrap();
-            let params = PatchParams::apply("scenario").force();
-            api.patch(&name, &params, &Patch::Apply(crd)).await.unwrap();
+            api.create(&PostParams::default(), crd).await.unwrap();
         }
     }
 

@@ -13,14 +13,16 @@ use serde::de::DeserializeOwned;
 use super::images;
 use crate::{Bed, Tally, invariants::is_provisioned};
 
-/// How long everything may take to come to rest: hours of simulated time, since retries slow down.
-const PATIENCE: u32 = 720;
+/// How often it is looked whether everything has come to rest: over hours of simulated time, since retries slow down.
+const PATIENCE: u32 = 150;
 
 /// Waits until every object is where it can get; says which never are.
 pub(super) async fn rest(bed: &Bed) -> Vec<String> {
     let mut stuck = Vec::new();
-    for _ in 0..PATIENCE {
-        bed.sleep(Duration::from_secs(10)).await;
+    for look in 0..PATIENCE {
+        // Most come to rest within minutes, and the others take their time.
+        let pause = if look < 30 { 10 } else { 60 };
+        bed.sleep(Duration::from_secs(pause)).await;
         stuck = unsettled(bed).await;
         if stuck.is_empty() {
             // What is cleaned up after readiness gets its time, too, and every guest is read once: one a minute, in turn.
