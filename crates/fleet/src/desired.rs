@@ -70,6 +70,8 @@ pub(crate) enum Want {
     State(StateWant),
     /// Something is there, made like this if it is missing; never changed afterwards.
     Exists(String),
+    /// It is this in place of one other; what is neither is only reported.
+    Instead { of: &'static str, value: String },
     /// PVE's own cloud-init drive is there, made like this in place of anything else.
     CloudInit(String),
 }

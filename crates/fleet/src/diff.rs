@@ -310,6 +310,18 @@ fn one(
                 set(changes, key, value.clone(), None);
             }
         }
+        Want::Instead { of, value } => match found {
+            Some(found) if found == value => {}
+            Some(found) if found == *of => set(changes, key, value.clone(), Some(found)),
+            other => {
+                let why = format!(
+                    "{key} is {}, and what is declared has an effect with {value} only; the guest may not boot with that, so declare \
+                     it if it does",
+                    other.unwrap_or("PVE's default")
+                );
+                beyond(changes, key, Some(value), other, why);
+            }
+        },
         Want::CloudInit(value) => {
             if !found.is_some_and(|found| found.contains("cloudinit")) {
                 changes.allocates = true;

@@ -320,6 +320,14 @@ fn borrowed(guest: &Guest) -> Vec<String> {
 
 /// Whether a first-boot image is in the drive of a machine that was not told to run yet.
 fn is_waited_for(volume: &str, guests: &[&Guest], machines: &[VirtualMachine]) -> bool {
+    // One that is not made yet, and may never be, has it ready.
+    let kept = |machine: &VirtualMachine| {
+        let status = serde_json::to_string(&machine.status).unwrap_or_default();
+        !is_provisioned(machine) && status.contains(volume)
+    };
+    if machines.iter().any(kept) {
+        return true;
+    }
     let holder = guests
         .iter()
         .find(|guest| guest.key("ide2").starts_with(volume));

@@ -47,7 +47,7 @@ pub struct Disk {
     /// Tell the guest it is an SSD.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ssd: Option<bool>,
-    /// An I/O thread of its own, on `virtio` or on `scsi`, which then gets the controller `virtio-scsi-single`.
+    /// An I/O thread of its own, on `virtio`, or on `scsi` behind `virtio-scsi-single`, which takes the place of `virtio-scsi-pci`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub iothread: Option<bool>,
     /// How the host does the I/O.

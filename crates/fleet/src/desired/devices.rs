@@ -40,11 +40,16 @@ pub(super) fn hardware(
     want.text("bios", bios);
     let scratch = |value: &str| context.from_scratch.then(|| value.to_owned());
     let controller = hardware.scsi_controller.clone();
-    let threads = threads(intent, identity).then(|| WITH_THREADS.to_owned());
-    want.text(
-        "scsihw",
-        controller.or(threads).or_else(|| scratch(WITH_THREADS)),
-    );
+    let controller = controller.or_else(|| scratch(WITH_THREADS));
+    if controller.is_none() && threads(intent, identity) {
+        // To the guest both are the same device.
+        let instead = Want::Instead {
+            of: "virtio-scsi-pci",
+            value: WITH_THREADS.to_owned(),
+        };
+        want.keys.insert("scsihw".to_owned(), instead);
+    }
+    want.text("scsihw", controller);
     want.text(
         "ostype",
         hardware.os_type.clone().or_else(|| scratch("l26")),

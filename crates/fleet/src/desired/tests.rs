@@ -198,7 +198,10 @@ fn a_disk_with_an_io_thread_gets_the_controller_that_has_them() {
         let want = virtual_machine(&intent, identity, copied).unwrap();
         want.keys.get("scsihw").cloned()
     };
-    let single = Want::Text("virtio-scsi-single".to_owned());
+    let single = Want::Instead {
+        of: "virtio-scsi-pci",
+        value: "virtio-scsi-single".to_owned(),
+    };
     assert_eq!(controller(&identity()), Some(single));
     let found = Identity {
         adopted: true,

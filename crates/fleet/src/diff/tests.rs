@@ -374,3 +374,23 @@ fn what_is_no_longer_said_of_an_interface_is_taken_back_and_what_never_was_stays
     assert_eq!(now.get("link_down"), None);
     assert_eq!(now.get("firewall"), Some("1"));
 }
+
+#[test]
+fn a_controller_takes_the_place_of_the_one_that_guests_take_for_the_same() {
+    let instead = Want::Instead {
+        of: "virtio-scsi-pci",
+        value: "virtio-scsi-single".to_owned(),
+    };
+    let want = desired(&[("scsihw", instead)]);
+    let with = |found: &str| diff(&want, &owner(), &GuestConfig::new().with("scsihw", found));
+    assert!(with("virtio-scsi-single").drift.is_empty());
+    let changes = with("virtio-scsi-pci");
+    assert_eq!(changes.set["scsihw"], "virtio-scsi-single");
+    let told = with("lsi");
+    assert!(told.set.is_empty(), "{:?}", told.set);
+    assert!(
+        told.beyond[0].1.contains("may not boot"),
+        "{:?}",
+        told.beyond
+    );
+}
