@@ -81,10 +81,11 @@ pub(crate) async fn watch(cluster: Arc<Cluster>) {
 /// ours is under way it is asked for anyway, and every look would be a part of what it costs.
 fn pause(cluster: &Cluster) -> Duration {
     let state = cluster.state();
-    if state.timers.is_empty() && state.tasks.due().is_none() {
-        RHYTHM / 2
-    } else {
+    let busy = !state.timers.is_empty() || state.boots.are_waited_for();
+    if busy || state.tasks.due().is_some() {
         RHYTHM
+    } else {
+        RHYTHM / 2
     }
 }
 

@@ -242,7 +242,13 @@ impl Work<'_> {
                         None => Outcome::Gone,
                     }
                 }
-                None => Outcome::Settled,
+                None => {
+                    // It may have been finished before any list showed it.
+                    let made = target.record.replicas.iter();
+                    let made: Vec<_> = made.map(|(node, it)| (node.clone(), it.vmid)).collect();
+                    report::templates(&mut self.status, &target, &made);
+                    Outcome::Settled
+                }
             };
             if outcome == Outcome::Gone {
                 self.kept.targets.remove(at);
@@ -304,7 +310,7 @@ impl Work<'_> {
                 self.context.fleet.image(&intent, &target.record).await
             };
             self.context.tell(self.image, &progress.events).await;
-            report::templates(&mut self.status, &intent, &progress.facts);
+            report::templates(&mut self.status, target, &progress.facts.templates);
             let changed = target.record != progress.record;
             self.kept.targets[at].record = progress.record;
             if changed {

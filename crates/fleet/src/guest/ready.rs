@@ -71,6 +71,11 @@ impl Boots {
         habit.or_insert_with(|| similar.unwrap_or_else(|| Habit::guess(guess, Pace::Free)))
     }
 
+    /// Whether any guest is being waited for.
+    pub(crate) fn are_waited_for(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+
     /// Nobody waits for this owner's guest.
     pub(crate) fn forget(&mut self, owner: &Owner) {
         self.waiting.remove(owner);

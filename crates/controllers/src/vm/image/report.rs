@@ -1,7 +1,7 @@
 //! Where an image stands, as status.
 
 use api::vm::{ImageReplica, ImageSource, VMImage, VMImageStatus, condition};
-use fleet::{ClusterFacts, ImageFacts, Outcome, StepKind, intent::ImageIntent};
+use fleet::{ClusterFacts, NodeName, Outcome, StepKind, Vmid};
 
 use super::{super::refs::Missing, Target, need::Need};
 use crate::{conditions::Conditions, context::Context};
@@ -229,14 +229,18 @@ fn matching(
 }
 
 /// Takes over which templates there are on one storage of one cluster.
-pub(super) fn templates(status: &mut VMImageStatus, intent: &ImageIntent, facts: &ImageFacts) {
-    let (cluster, storage) = (intent.cluster.to_string(), intent.storage.to_string());
+pub(super) fn templates(
+    status: &mut VMImageStatus,
+    target: &Target,
+    templates: &[(NodeName, Vmid)],
+) {
+    let (cluster, storage) = (target.cluster.to_string(), target.storage.to_string());
     status.templates.retain(|replica| {
         replica.provider != cluster || replica.storage.as_ref() != Some(&storage)
     });
     status
         .templates
-        .extend(facts.templates.iter().map(|(node, vmid)| ImageReplica {
+        .extend(templates.iter().map(|(node, vmid)| ImageReplica {
             provider: cluster.clone(),
             node: Some(node.to_string()),
             vmid: Some(vmid.get()),
