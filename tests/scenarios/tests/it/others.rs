@@ -13,7 +13,7 @@ use crate::{manifest, prepared};
 async fn members(bed: &Bed, pool: &PoolId) -> Vec<u32> {
     let pool = bed.root().pools().get(pool).await.unwrap();
     let members = pool.members.iter().filter_map(|member| member.vmid);
-    members.map(|vmid| vmid.get()).collect()
+    members.map(pve::Vmid::get).collect()
 }
 
 #[tokio::test(start_paused = true)]
