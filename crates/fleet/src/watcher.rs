@@ -39,13 +39,13 @@ const BLIND: Duration = Duration::from_mins(1);
 
 /// Watches until the cluster is disconnected.
 pub(crate) async fn watch(cluster: Arc<Cluster>) {
-    let mut round = Instant::now();
+    let mut looked = None;
     let mut audit = Instant::now() + cluster.options.audit_interval;
     loop {
-        let now = Instant::now();
-        if now >= round || take_refresh(&cluster) {
+        let due = looked.is_none_or(|at: Instant| at.elapsed() >= pause(&cluster));
+        if due || take_refresh(&cluster) {
             look(&cluster).await;
-            round = Instant::now() + pause(&cluster);
+            looked = Some(Instant::now());
         }
         if cluster
             .state()
@@ -60,6 +60,8 @@ pub(crate) async fn watch(cluster: Arc<Cluster>) {
             doubt_one(&cluster);
             audit = Instant::now() + cluster.options.audit_interval;
         }
+        // What a look has set off may have begun since.
+        let round = looked.unwrap_or_else(Instant::now) + pause(&cluster);
         let next = {
             let state = cluster.state();
             let timers = state.timers.values().min().copied();
