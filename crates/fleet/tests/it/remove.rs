@@ -70,9 +70,8 @@ async fn a_machine_that_somebody_else_protects_stays() {
     assert!(!cluster.is_free(identity.vmid).await.unwrap());
 }
 
-/// Who has rights to some guests only is refused those that do not exist.
-#[tokio::test(start_paused = true)]
-async fn a_machine_that_somebody_removed_is_gone_also_for_who_may_not_ask_for_it() {
+/// A machine whose guest somebody has removed.
+async fn removed_by_hand() -> (Bench, fleet::Owner, pve::Vmid) {
     let mut bench = Bench::new();
     bench.ready().await;
     let owner = bench.want(machine("web", TEMPLATE));
@@ -84,7 +83,13 @@ async fn a_machine_that_somebody_removed_is_gone_also_for_who_may_not_ask_for_it
     bench.client().wait(&stopped.unwrap()).await.unwrap();
     let removed = qemu.delete(pve::api::guest::DeleteGuest::default()).await;
     bench.client().wait(&removed.unwrap()).await.unwrap();
-    let vmid = identity.vmid;
+    (bench, owner, identity.vmid)
+}
+
+/// Who has rights to some guests only is refused those that do not exist.
+#[tokio::test(start_paused = true)]
+async fn a_machine_that_somebody_removed_is_gone_also_for_who_may_not_ask_for_it() {
+    let (mut bench, owner, vmid) = removed_by_hand().await;
     let denied = Action::Error {
         status: 403,
         message: format!("Permission check failed (/vms/{vmid}, VM.Audit)"),
@@ -103,17 +108,7 @@ async fn a_machine_that_somebody_removed_is_gone_also_for_who_may_not_ask_for_it
 
 #[tokio::test(start_paused = true)]
 async fn a_machine_whose_node_has_left_the_cluster_is_gone_when_its_vmid_is_free() {
-    let mut bench = Bench::new();
-    bench.ready().await;
-    let owner = bench.want(machine("web", TEMPLATE));
-    bench.run().await;
-    bench.run_for(Duration::from_mins(10)).await;
-    let identity = bench.record(&owner).identity.clone().unwrap();
-    let qemu = bench.client().node(&identity.node).qemu(identity.vmid);
-    let stopped = qemu.stop(pve::api::guest::power::Stop::default()).await;
-    bench.client().wait(&stopped.unwrap()).await.unwrap();
-    let removed = qemu.delete(pve::api::guest::DeleteGuest::default()).await;
-    bench.client().wait(&removed.unwrap()).await.unwrap();
+    let (mut bench, owner, _) = removed_by_hand().await;
     let matter = bench.matters.get_mut(&owner).unwrap();
     matter.record.identity.as_mut().unwrap().node = pve::NodeName::new("gone9").unwrap();
     bench.restart();

@@ -331,15 +331,21 @@ async fn a_snapshot_of_a_guest_that_is_not_the_one_meant_is_refused() {
     );
 }
 
-/// PVE lists a snapshot from the moment it is begun.
-#[tokio::test(start_paused = true)]
-async fn a_snapshot_that_is_not_complete_is_not_taken_for_one() {
+/// The same where everything takes its time.
+async fn on_a_real_host() -> (Bench, fleet::Identity) {
     let mut bench = Bench::life_like(3);
     bench.ready().await;
     let web = bench.want(machine("web", TEMPLATE));
     bench.run().await;
     bench.run_for(Duration::from_mins(10)).await;
     let identity = bench.record(&web).identity.clone().unwrap();
+    (bench, identity)
+}
+
+/// PVE lists a snapshot from the moment it is begun.
+#[tokio::test(start_paused = true)]
+async fn a_snapshot_that_is_not_complete_is_not_taken_for_one() {
+    let (mut bench, identity) = on_a_real_host().await;
     let route = "POST /nodes/{node}/qemu/{vmid}/snapshot";
     let lost = Fault::once(route, Action::DropAnswer);
     bench.cluster().control().inject(lost);
@@ -365,12 +371,7 @@ async fn a_snapshot_that_is_not_complete_is_not_taken_for_one() {
 
 #[tokio::test(start_paused = true)]
 async fn a_snapshot_that_died_half_way_is_removed_and_taken_anew() {
-    let mut bench = Bench::life_like(3);
-    bench.ready().await;
-    let web = bench.want(machine("web", TEMPLATE));
-    bench.run().await;
-    bench.run_for(Duration::from_mins(10)).await;
-    let identity = bench.record(&web).identity.clone().unwrap();
+    let (mut bench, identity) = on_a_real_host().await;
     let node = identity.node.to_string();
     bench.answer_from(if node == "pve1" { "pve2" } else { "pve1" });
     bench.run_for(Duration::from_mins(1)).await;
