@@ -360,3 +360,27 @@ spec: { cpus: 1, memory: 80Mi }
     bed.delete::<VirtualMachine>("web-server").await;
     assert_eq!(bed.check(&foreign).await, Vec::<String>::new());
 }
+
+/// Neither to who looks in between nor to who comes after a crash.
+#[tokio::test(start_paused = true)]
+async fn a_machine_is_not_said_to_be_ready_for_a_spec_that_nothing_was_done_for_yet() {
+    for call in 1..=5 {
+        let mut bed = prepared().await;
+        bed.apply(manifest!("machine")).await;
+        bed.until_ready::<VirtualMachine>("web-server").await;
+        bed.sleep(Duration::from_mins(3)).await;
+        let carried_out = true;
+        bed.line().crash_at(CrashPoint { call, carried_out });
+        let disks = json!({ "cpus": 4, "updatePolicy": "RestartIfNeeded", "disks": [
+            { "name": "root", "size": "50Gi" }, { "name": "data", "size": "5Gi" },
+        ] });
+        bed.change::<VirtualMachine>("web-server", disks).await;
+        bed.line().crashed().await;
+        bed.crash_operator().await;
+        bed.start_operator();
+        bed.until_ready::<VirtualMachine>("web-server").await;
+        let guest = bed.guest("web-server").await;
+        let grown = guest.config.values().any(|it| it.contains("size=50G"));
+        assert!(grown, "a crash at call {call}: {:?}", guest.config);
+    }
+}

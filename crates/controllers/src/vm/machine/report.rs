@@ -61,6 +61,13 @@ pub(super) fn status(
     let mut now = begin(context, machine, &before.conditions);
     let was_settled = record.stage >= Stage::Settled;
     ready(&mut now, &outcome, &facts, before);
+    // What was said before was said of the spec of then.
+    let holds = outcome == Outcome::Persist && condition(&before.conditions, "Ready").is_some();
+    let seen = if holds {
+        before.observed_generation
+    } else {
+        machine.metadata.generation
+    };
     if let (Outcome::Settled, Some(node)) = (&outcome, &facts.node)
         && let Some((reason, message)) = follow::elsewhere(
             context,
@@ -130,7 +137,7 @@ pub(super) fn status(
     });
     VirtualMachineStatus {
         conditions: now.done(),
-        observed_generation: machine.metadata.generation,
+        observed_generation: seen,
         phase: Some(phase(&outcome, &facts, record.stage)),
         power_state: if known {
             power_word(facts.power)
