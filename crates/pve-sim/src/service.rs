@@ -50,6 +50,13 @@ impl Cluster {
         self.kill_tasks_of(node);
     }
 
+    /// A node is switched off and taken out of the cluster. What the others know of its guests stays: their configuration is
+    /// everybody's.
+    pub fn remove_node(&self, node: &str) {
+        self.kill_node(node);
+        self.world(|world| world.nodes.remove(node));
+    }
+
     /// Puts a node into maintenance, as `ha-manager crm-command node-maintenance enable` does, or takes it out again. Guests
     /// that no manager looks after stay where they are.
     pub fn maintain_node(&self, node: &str, maintained: bool) {

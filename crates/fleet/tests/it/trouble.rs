@@ -3,9 +3,14 @@
 use std::time::Duration;
 
 use fleet::{
-    ClusterName, Fleet, GuestRecord, Options, Outcome, PowerFact, StepKind, Waiting, intent::Power,
+    ClusterName, Fleet, GuestRecord, Identity, NodeName, Options, Outcome, Owner, PowerFact,
+    StepKind, StorageId, Waiting, intent::Power, record::Leftover,
 };
-use pve::{VolumeId, api::guest::ConfigView, task::TaskFilter};
+use pve::{
+    VolumeId,
+    api::{guest::ConfigView, storage::upload::Upload},
+    task::TaskFilter,
+};
 use pve_sim::{Action, Fault, Latency, Simulator, Spread, Step};
 
 use crate::harness::{Bench, cluster_name, machine};
@@ -26,12 +31,7 @@ async fn a_guest_whose_node_is_down_is_waited_for_and_not_forgotten() {
     let owner = bench.want(machine("web", TEMPLATE));
     bench.run().await;
     let node = bench.progress(&owner).facts.node.clone().unwrap();
-    let keeper = bench
-        .cluster()
-        .nodes()
-        .into_iter()
-        .find(|n| *n != node.to_string());
-    bench.answer_from(&keeper.unwrap());
+    bench.answer_from(&other_than(&bench, &node));
     bench.cluster().kill_node(node.as_str());
     bench.run_for(Duration::from_mins(2)).await;
     let outcome = bench.progress(&owner).outcome.clone();
@@ -47,6 +47,109 @@ async fn a_guest_whose_node_is_down_is_waited_for_and_not_forgotten() {
     bench.run().await;
     assert_eq!(bench.progress(&owner).outcome, Outcome::Gone);
     assert!(bench.inventory().await.of(&owner).is_empty());
+}
+
+/// A machine that does not hear that it shall go down, while its node is lost.
+async fn lost_while_going_down() -> (Bench, Owner, Identity) {
+    let mut bench = Bench::life_like(7);
+    bench.ready().await;
+    let mut intent = machine("web", TEMPLATE);
+    let owner = bench.want(intent.clone());
+    bench.run().await;
+    let identity = bench.record(&owner).identity.clone().unwrap();
+    let other = other_than(&bench, &identity.node);
+    bench.answer_from(&other);
+    bench.run_for(Duration::from_mins(1)).await;
+    let vmid = identity.vmid.get();
+    bench.cluster().hang_guest(vmid).unwrap();
+    intent.power = Power::Off;
+    bench.want(intent);
+    bench.call_now(&owner).await;
+    let record = bench.record(&owner);
+    assert!(!record.in_flight.is_empty(), "{record:?}");
+    bench.cluster().kill_node(identity.node.as_str());
+    (bench, owner, identity)
+}
+
+fn other_than(bench: &Bench, node: &NodeName) -> String {
+    let nodes = bench.cluster().nodes();
+    let other = nodes.into_iter().find(|other| other != node.as_str());
+    other.unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_task_of_a_lost_node_is_given_up_once_its_guest_is_elsewhere() {
+    let (mut bench, owner, identity) = lost_while_going_down().await;
+    bench.run_for(Duration::from_mins(5)).await;
+    let waits = bench.call_now(&owner).await;
+    assert!(!waits.outcome.is_done(), "{waits:?}");
+    let other = other_than(&bench, &identity.node);
+    let vmid = identity.vmid.get();
+    bench.cluster().rescue_guest(vmid, &other).unwrap();
+    bench.run().await;
+    assert_eq!(bench.progress(&owner).outcome, Outcome::Settled);
+    let facts = &bench.progress(&owner).facts;
+    assert_eq!(facts.node.as_ref().map(NodeName::as_str), Some(&*other));
+    assert_eq!(facts.power, PowerFact::Stopped);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_guest_whose_node_left_the_cluster_is_waited_for_until_somebody_rescues_it() {
+    let (mut bench, owner, identity) = lost_while_going_down().await;
+    bench.cluster().remove_node(identity.node.as_str());
+    bench.run_for(Duration::from_mins(5)).await;
+    let waits = bench.call_now(&owner).await;
+    assert!(!waits.outcome.is_done(), "{waits:?}");
+    bench.delete(&owner);
+    bench.run_for(Duration::from_mins(5)).await;
+    let waits = bench.call_now(&owner).await;
+    assert!(!waits.outcome.is_done(), "PVE still has it: {waits:?}");
+    let other = other_than(&bench, &identity.node);
+    let vmid = identity.vmid.get();
+    bench.cluster().rescue_guest(vmid, &other).unwrap();
+    bench.run().await;
+    assert_eq!(bench.progress(&owner).outcome, Outcome::Gone);
+    assert!(
+        bench
+            .client()
+            .cluster()
+            .is_free(identity.vmid)
+            .await
+            .unwrap()
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_image_left_on_a_node_that_is_down_hinders_nobody_and_goes_when_it_is_back() {
+    let mut bench = Bench::new();
+    bench.ready().await;
+    let owner = bench.want(machine("web", TEMPLATE));
+    bench.run().await;
+    let identity = bench.record(&owner).identity.clone().unwrap();
+    bench.answer_from(identity.node.as_str());
+    let down = NodeName::new(other_than(&bench, &identity.node)).unwrap();
+    let storage = StorageId::new("local").unwrap();
+    let storage = bench.client().node(&down).storage(&storage);
+    let upload = Upload::iso("oxmox-left.iso", 4);
+    let task = storage.upload_bytes(&upload, "left".into()).await.unwrap();
+    bench.client().wait(&task).await.unwrap();
+    let volume = "local:iso/oxmox-left.iso".to_owned();
+    let left = Leftover {
+        node: down.clone(),
+        volume: volume.clone(),
+    };
+    let matter = bench.matters.get_mut(&owner).unwrap();
+    matter.record.leftovers.push(left.clone());
+
+    bench.cluster().kill_node(down.as_str());
+    bench.run_for(Duration::from_mins(2)).await;
+    assert_eq!(bench.call_now(&owner).await.outcome, Outcome::Settled);
+    assert_eq!(bench.record(&owner).leftovers, [left]);
+    bench.cluster().revive_node(down.as_str());
+    bench.run_for(Duration::from_mins(2)).await;
+    assert_eq!(bench.call_now(&owner).await.outcome, Outcome::Settled);
+    assert!(bench.record(&owner).leftovers.is_empty());
+    assert!(!bench.inventory().await.volumes.contains(&volume));
 }
 
 #[tokio::test(start_paused = true)]
@@ -75,9 +178,7 @@ async fn a_copy_left_locked_by_a_node_that_died_is_told_of_and_made_under_anothe
     while copy.config(ConfigView::Next).await.is_err() {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    let others = bench.cluster().nodes();
-    let other = others.into_iter().find(|n| *n != node.to_string());
-    bench.answer_from(&other.unwrap());
+    bench.answer_from(&other_than(&bench, &node));
     bench.cluster().kill_node(node.as_str());
     bench.run_for(Duration::from_mins(1)).await;
     bench.cluster().revive_node(node.as_str());

@@ -5,6 +5,7 @@
 //! | `GET` | interfaces and quirks |
 //! | `PUT quirks` | misbehaviour from now on (`ignore-acpi`, `hang-at-boot`, `no-agent`, `keep-devices`, `boot-seconds`) |
 //! | `POST hang`, `crash`, `kill`, `reboot` | the system hangs or panics, the process dies, the system reboots |
+//! | `POST rescue` `{"node": "…"}` | somebody gives the guest of a lost node to another |
 //! | `POST fill` `{"bytes": n}` | the guest writes to its first disk |
 //! | `PUT script` `{"command": "…", "exit": 0, "out": "…"}` | the answer to a command run through the agent |
 //! | `PUT file` `{"path": "…", "content": "…"}` | a file the agent can read |
@@ -23,6 +24,12 @@ type Outcome = Result<Value, (StatusCode, String)>;
 #[serde(deny_unknown_fields)]
 struct Fill {
     bytes: u64,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Rescue {
+    node: String,
 }
 
 #[derive(Deserialize)]
@@ -61,6 +68,10 @@ pub(crate) fn act(cluster: &Cluster, method: &Method, path: &[&str], body: &[u8]
         (&Method::POST, ["crash"]) => cluster.crash_guest(vmid),
         (&Method::POST, ["kill"]) => cluster.kill_guest(vmid),
         (&Method::POST, ["reboot"]) => cluster.reboot_inside(vmid),
+        (&Method::POST, ["rescue"]) => {
+            let rescue: Rescue = serde_json::from_slice(body).map_err(bad)?;
+            cluster.rescue_guest(vmid, &rescue.node)
+        }
         (&Method::POST, ["fill"]) => {
             let fill: Fill = serde_json::from_slice(body).map_err(bad)?;
             cluster.fill_disk(vmid, fill.bytes)

@@ -52,6 +52,13 @@ impl Cluster {
         Ok(())
     }
 
+    /// Somebody gives a guest whose node is lost to another, by moving its configuration there.
+    pub fn rescue_guest(&self, vmid: u32, node: &str) -> Result<(), NoGuest> {
+        self.with_guest(vmid, |_| ())?;
+        self.world(|world| world.guests.relocate(vmid, node));
+        Ok(())
+    }
+
     /// The guest reboots from inside.
     pub fn reboot_inside(&self, vmid: u32) -> Result<(), NoGuest> {
         self.with_guest(vmid, |_| ())?;

@@ -150,6 +150,30 @@ async fn a_node_that_is_off_is_woken_through_the_network() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_node_leaves_the_cluster_and_its_guests_stay_known() {
+    let (cluster, root) = pve9().await;
+    let member = |node: &str| format!("/cluster/config/nodes/{node}");
+    let (_, text) = root.refused(Method::DELETE, &member("pve1"), &[]).await;
+    assert_eq!(text, "Cannot delete myself from cluster!");
+    let (_, text) = root.refused(Method::DELETE, &member("pve9"), &[]).await;
+    assert!(text.contains("not a known host of the cluster"), "{text}");
+    let guest = [("vmid", "150"), ("memory", "512")];
+    root.ok(Method::POST, "/nodes/pve3/qemu", &guest).await;
+
+    cluster.kill_node("pve3");
+    root.data(Method::DELETE, &member("pve3"), &[]).await;
+    assert_eq!(root.get("/nodes").await.as_array().unwrap().len(), 2);
+    let rows = root.get("/cluster/resources?type=vm").await;
+    let mut rows = rows.as_array().unwrap().iter();
+    let row = rows.find(|row| row["vmid"] == 150).unwrap();
+    assert_eq!(row["node"], "pve3");
+    let (_, text) = root.refused(Method::POST, "/nodes/pve1/qemu", &guest).await;
+    assert!(text.contains("already exists"), "{text}");
+    let answer = root.try_get("/nodes/pve3/qemu/150/config").await;
+    assert_eq!(answer.status, 500);
+}
+
+#[tokio::test(start_paused = true)]
 async fn the_log_of_a_node_tells_its_tasks() {
     let (_, root) = pve9().await;
     root.create(150, &[]).await;

@@ -7,7 +7,7 @@ use crate::api::node::fingerprint;
 use crate::call::{Call, Reply};
 use crate::failure::Failure;
 use crate::permission::all;
-use crate::route::{Route, get};
+use crate::route::{Route, delete, get};
 use crate::schema::{format, text};
 use crate::world::World;
 
@@ -25,6 +25,7 @@ pub(super) fn routes() -> Vec<Route> {
             Ok(rows.collect::<Value>().into())
         })
         .perm(audit()),
+        delete("/cluster/config/nodes/{node}", remove),
         get("/cluster/config/totem", |call| Ok(totem(call.world).into())).perm(audit()),
         get("/cluster/config/qdevice", |_| Ok(json!({}).into()))
             .perm(audit())
@@ -52,6 +53,21 @@ fn members(world: &World) -> Vec<Map<String, Value>> {
         row
     });
     rows.collect()
+}
+
+fn remove(call: &mut Call<'_>) -> Result<Reply, Failure> {
+    let name = call.node();
+    if !in_cluster(call.world) || !call.world.nodes.contains_key(&name) {
+        let text = format!("Node/IP: '{name}' is not a known host of the cluster.");
+        return Err(Failure::die(text));
+    }
+    if name == call.entry {
+        return Err(Failure::die("Cannot delete myself from cluster!"));
+    }
+    Ok(Reply::later(|cluster| async move {
+        cluster.remove_node(&name);
+        Ok(Reply::null())
+    }))
 }
 
 fn totem(world: &World) -> Value {
