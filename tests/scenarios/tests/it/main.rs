@@ -15,7 +15,7 @@ mod effects;
 mod failures;
 mod fields;
 mod images;
-mod others;
+mod references;
 mod reverts;
 mod schedules;
 mod sets;
