@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use pve::{
-    GuestConfig,
+    GuestConfig, GuestKind,
     api::guest::{ConfigView, DeleteGuest},
     task::{Source, TaskEntry, TaskFilter},
 };
@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 use super::{Flow, Work, share};
 use crate::{
-    NodeName, Outcome, Waiting,
+    NodeName, Outcome, Vmid, Waiting,
     gate::End,
     record::{ReplicaRecord, ReplicaStage, StepKind},
 };
@@ -103,16 +103,31 @@ impl Work<'_> {
             Err(error) if error.is_guest_not_found() => {
                 match self.cluster.client.cluster().is_free(replica.vmid).await {
                     Ok(true) => Ok(None),
-                    Ok(false) => {
-                        self.cluster.refresh();
-                        let text = "the template has moved";
-                        Err(self.wait(Waiting::Error, text, Duration::from_secs(5)))
-                    }
+                    Ok(false) => self.elsewhere(replica.vmid).await,
                     Err(error) => Err(self.trouble("asking for the template", &error)),
                 }
             }
             Err(error) => Err(self.trouble("reading the template", &error)),
         }
+    }
+
+    /// The VMID is a guest's on another node: the template's, which was moved, or that of somebody who was given it later.
+    async fn elsewhere(&mut self, vmid: Vmid) -> Flow<Option<Outcome>> {
+        if let Some(row) = self.view()?.guests.get(&vmid) {
+            if row.kind != GuestKind::Qemu {
+                return Ok(None);
+            }
+            let qemu = self.cluster.client.node(&row.node).qemu(vmid);
+            match qemu.config(ConfigView::Next).await {
+                Ok(config) if !self.may_leave(&config) => return Ok(None),
+                Ok(_) => {}
+                Err(error) if error.is_guest_not_found() => {}
+                Err(error) => return Err(self.trouble("reading the template", &error)),
+            }
+        }
+        self.cluster.refresh();
+        let text = "the template has moved";
+        Err(self.wait(Waiting::Error, text, Duration::from_secs(5)))
     }
 
     /// Takes note that disks are linked to a template, which lasts as long as all the guests that there are.

@@ -235,6 +235,40 @@ async fn an_image_whose_vmid_is_taken_on_another_node_gets_another_one() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_image_goes_though_the_vmid_of_its_template_to_be_is_anothers_by_now() {
+    let url = web().await;
+    let mut bench = Bench::new();
+    bench.ready().await;
+    let (intent, mut record) = (image("noble", &url), ImageRecord::default());
+    let replica = loop {
+        record = bench.fleet.image(&intent, &record).await.record;
+        let (node, replica) = match record.replicas.first_key_value() {
+            Some((node, replica)) => (node.clone(), replica.clone()),
+            None => continue,
+        };
+        if replica.stage >= ReplicaStage::Downloaded {
+            break (node, replica.vmid);
+        }
+        bench.run_for(Duration::from_secs(1)).await;
+    };
+    let (node, vmid) = replica;
+    let nodes = bench.cluster().nodes();
+    let other = nodes.into_iter().find(|other| other != node.as_str());
+    let other = pve::NodeName::new(other.unwrap()).unwrap();
+    let theirs = pve::api::qemu::CreateQemu::new(vmid, pve::GuestConfig::new());
+    let made = bench.client().node(&other).create_qemu(&theirs).await;
+    bench.client().wait(&made.unwrap()).await.unwrap();
+    bench.restart();
+    bench.ready().await;
+    let gone = drive(&mut bench, &intent, &mut record, true).await;
+    assert_eq!(gone.outcome, Outcome::Gone);
+    let inventory = bench.inventory().await;
+    assert!(inventory.guests.contains_key(&vmid.get()));
+    let mut volumes = inventory.volumes.iter();
+    assert!(!volumes.any(|volume| volume.contains("import/oxmox-")));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_node_that_is_down_keeps_no_other_from_having_the_image() {
     let url = web().await;
     let mut bench = Bench::new();
