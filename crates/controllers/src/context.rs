@@ -6,8 +6,12 @@ use std::{
     time::Duration,
 };
 
+use api::vm::condition;
 use fleet::{ClusterName, Fleet, Owner};
-use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use k8s_openapi::{
+    api::core::v1::{ConfigMap, Secret},
+    apimachinery::pkg::apis::meta::v1::Condition,
+};
 use kube::{
     Api, Client, Resource, ResourceExt as _,
     api::{Patch, PatchParams},
@@ -153,6 +157,22 @@ impl Context {
         self.events
             .say(about, Severity::Warning, reason, message)
             .await;
+    }
+
+    /// Says why an object is not Ready, unless it was said before.
+    pub(crate) async fn complain<K: Resource<DynamicType = ()>>(
+        &self,
+        about: &K,
+        before: &[Condition],
+        now: &[Condition],
+    ) {
+        let why = |conditions| {
+            let ready: &Condition = condition(conditions, "Ready")?;
+            (ready.status == "False").then_some((&ready.reason, &ready.message))
+        };
+        if let Some((reason, message)) = why(now).filter(|now| why(before) != Some(*now)) {
+            self.warn(about, reason, message).await;
+        }
     }
 
     /// Passes on what the engine wants people to know.

@@ -211,6 +211,18 @@ pub(crate) struct GuestMemory {
     pub(crate) nics: Vec<NicFacts>,
 }
 
+impl GuestMemory {
+    /// Its power has changed to this: it has yet to say that it is up. One that is off has no addresses; others may have them.
+    pub(crate) fn powered(&mut self, power: PowerFact) {
+        self.answered = false;
+        self.booted = None;
+        self.silent = Duration::ZERO;
+        if matches!(power, PowerFact::Stopped | PowerFact::Suspended) {
+            self.nics.clear();
+        }
+    }
+}
+
 impl State {
     /// Ties a VMID to its owner, so that changes of the guest wake it.
     pub(crate) fn track(&mut self, owner: &Owner, vmid: Vmid) {
@@ -291,7 +303,11 @@ impl Cluster {
                     Trouble::Wait(what) => what,
                     _ => Waiting::Unreachable,
                 };
-                let message = format!("PVE does not answer: {}", trouble::line(error));
+                let line = trouble::line(error);
+                let message = match what {
+                    Waiting::Credentials => format!("PVE refuses the credentials: {line}"),
+                    _ => format!("PVE does not answer: {line}"),
+                };
                 (what, message)
             }
             (None, None) => {

@@ -136,6 +136,8 @@ pub struct ClusterFacts {
     pub reachable: bool,
     /// Why it does not, in PVE's or the network's words.
     pub problem: Option<String>,
+    /// Whether the problem is that it answers and does not accept the credentials.
+    pub refused: bool,
     /// Its version, such as `9.2.11`.
     pub version: Option<String>,
     /// Whether changes are possible. `None` where it could not be read.

@@ -30,7 +30,8 @@ use crate::{
     PowerFact, Size, Vmid, Waiting,
     cluster::{Cluster, Memory},
     desired,
-    facts::{DiskFacts, Larger, NicFacts},
+    facts::{DiskFacts, Drift, Larger, NicFacts},
+    intent::Management,
     prop::Prop,
     record::{Identity, Stage, StepKind},
     trouble::{self, Trouble},
@@ -292,6 +293,15 @@ impl<'a> Pass<'a> {
             facts.ha.clone_from(&row.ha);
         }
         facts.power = self.power(identity.vmid, &memory);
+        let (wanted, is) = (self.intent.power, facts.power);
+        let observed = self.intent.policy.management == Management::Observe;
+        if observed && is != PowerFact::Unknown && !wanted.is_met(is) {
+            facts.drift.push(Drift {
+                key: "power".to_owned(),
+                declared: Some(format!("{wanted:?}")),
+                found: Some(format!("{is:?}")),
+            });
+        }
         if let Some((node, _)) = self.newer_node(&memory) {
             facts.node = Some(node);
         }

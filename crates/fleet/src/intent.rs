@@ -40,7 +40,7 @@ use std::ops::RangeInclusive;
 
 use uuid::Uuid;
 
-use crate::{ClusterName, Owner, Vmid};
+use crate::{ClusterName, Owner, PowerFact, Vmid};
 
 /// Whether the guest shall run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -61,6 +61,19 @@ pub enum Power {
         /// Start it once after creation.
         started: bool,
     },
+}
+
+impl Power {
+    /// Whether a guest is as wanted. PVE's list shows paused guests as running.
+    pub fn is_met(self, by: PowerFact) -> bool {
+        let off = matches!(by, PowerFact::Stopped | PowerFact::Suspended);
+        match self {
+            Self::On => by == PowerFact::Running,
+            Self::Off | Self::HardOff | Self::Suspended => off,
+            Self::Paused => !off,
+            Self::Unmanaged { .. } => true,
+        }
+    }
 }
 
 /// The range of VMIDs a guest may get.

@@ -95,7 +95,9 @@ pub(crate) struct Wanted {
 /// Lists the steps.
 pub(crate) fn plan(wanted: Wanted, known: &Known<'_>) -> (Vec<Step>, After) {
     if wanted.management == Management::Observe {
-        return (Vec::new(), After::Settled);
+        let asks = known.power == PowerFact::Running && !known.answered;
+        let steps = asks.then_some(Step::AskGuest);
+        return (steps.into_iter().collect(), After::Settled);
     }
     if let Some(lock) = known.lock.filter(|lock| *lock != "suspended") {
         return (Vec::new(), After::Unlocked(lock.to_owned()));

@@ -303,6 +303,9 @@ pub struct GuestRecord {
     /// A linked copy turned out to be impossible: the next try makes a full one.
     #[serde(default, skip_serializing_if = "is_false")]
     pub full: bool,
+    /// It shares the disks of the template it was copied from, as far as it is known how it was copied.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub linked: Option<bool>,
     /// PVE talks to an agent in it, as its configuration said when it was read last.
     #[serde(default, skip_serializing_if = "is_false")]
     pub agent: bool,

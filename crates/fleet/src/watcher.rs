@@ -170,6 +170,7 @@ fn unreachable(cluster: &Cluster, error: pve::Error) {
     let mut state = cluster.state();
     state.facts.reachable = false;
     state.facts.problem = Some(trouble::line(&error));
+    state.facts.refused = matches!(error, pve::Error::Unauthenticated { .. });
     state.problem = Some(error);
     let facts = Arc::new(state.facts.clone());
     drop(state);
@@ -298,13 +299,11 @@ fn suspect(state: &mut State, owner: &Owner, old: Option<&GuestRow>, new: Option
     if new.uptime < old.uptime || new.power == PowerFact::Stopped {
         memory.waits = false;
     }
-    if new.uptime < old.uptime || new.power != PowerFact::Running {
+    if new.power != PowerFact::Running {
+        memory.guest.powered(new.power);
+        state.boots.forget(owner);
+    } else if new.uptime < old.uptime {
         memory.guest.answered = false;
-        if new.power != PowerFact::Running {
-            memory.guest.booted = None;
-            memory.guest.silent = Duration::ZERO;
-            state.boots.forget(owner);
-        }
     }
 }
 

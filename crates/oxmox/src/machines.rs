@@ -11,7 +11,7 @@ mod snapshot;
 
 use std::process::ExitCode;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, bail};
 use clap::{Args, Subcommand};
 use serde_json::json;
 
@@ -133,6 +133,11 @@ impl Machines {
             }
             Command::Restart(act) => {
                 let machine = there.machine(&act.name).await?;
+                let power = machine.status.as_ref();
+                let power = power.and_then(|status| status.power_state.as_deref());
+                if power == Some("Off") {
+                    bail!("{0} is off: start it with `oxmox vm start {0}`", act.name);
+                }
                 let count = machine.spec.restarts.unwrap_or_default() + 1;
                 there
                     .change(&act, json!({ "restarts": count }), "restarted")

@@ -32,6 +32,7 @@ use super::{
     validation = Rule::new("!has(self.spec.providerRef) || !has(oldSelf.spec.providerRef) || self.spec.providerRef == oldSelf.spec.providerRef").message("providerRef cannot change: a guest does not move between PVE clusters; make a new VirtualMachine there"),
     validation = Rule::new("!has(self.spec.imageRef) || !has(oldSelf.spec.imageRef) || self.spec.imageRef == oldSelf.spec.imageRef").message("imageRef is used when the machine is made and cannot change; make a new VirtualMachine, or use a VMSet to roll a new image out"),
     validation = Rule::new("!has(self.spec.imageRef) || has(oldSelf.spec.imageRef) || !has(oldSelf.status) || !has(oldSelf.status.vmid)").message("imageRef is used when the machine is made and cannot be added now that it has a guest; make a new VirtualMachine with this imageRef"),
+    validation = Rule::new("!has(self.spec.linkedClone) || !has(oldSelf.status) || !has(oldSelf.status.vmid) || (has(oldSelf.spec.linkedClone) && self.spec.linkedClone == oldSelf.spec.linkedClone)").message("linkedClone is used when the machine is made and cannot change now that it has a guest; make a new VirtualMachine"),
     validation = Rule::new("!has(oldSelf.spec.adopt) || has(self.spec.adopt)").message("adopt cannot be taken out: the guest was there before; delete this VirtualMachine to let it go"),
     validation = Rule::new("has(oldSelf.spec.adopt) || !has(self.spec.adopt)").message("adopt cannot be added: this VirtualMachine has a guest of its own, or is about to make one; make a new VirtualMachine for the other guest"),
     validation = Rule::new("!has(self.spec.adopt) || !has(oldSelf.spec.adopt) || self.spec.adopt.vmid == oldSelf.spec.adopt.vmid").message("adopt.vmid cannot change; make a new VirtualMachine for the other guest"),
@@ -82,7 +83,7 @@ use super::{
 #[x_kube(
     validation = Rule::new("!has(self.managementPolicy) || self.managementPolicy != 'Observe' || !has(self.deletionPolicy) || self.deletionPolicy == 'Orphan'").message("managementPolicy Observe changes nothing, and removes nothing: leave deletionPolicy out, or set managementPolicy to Manage"),
     validation = Rule::new("!has(self.managementPolicy) || self.managementPolicy != 'Observe' || has(self.adopt)").message("managementPolicy Observe looks at a guest that exists: give its adopt.vmid, or set managementPolicy to Manage"),
-    validation = Rule::new("!has(self.managementPolicy) || self.managementPolicy != 'Observe' || !(has(self.node) || has(self.snapshot))").message("managementPolicy Observe changes nothing, so node and snapshot can have no effect: leave them out, or set managementPolicy to Manage"),
+    validation = Rule::new("!has(self.managementPolicy) || self.managementPolicy != 'Observe' || !(has(self.node) || has(self.snapshot) || has(self.restarts))").message("managementPolicy Observe changes nothing, so node, snapshot and restarts can have no effect: leave them out, or set managementPolicy to Manage"),
     validation = Rule::new("[has(self.adopt), has(self.imageRef), has(self.cloneFrom), has(self.restoreFrom)].filter(x, x).size() <= 1").message("a machine has one origin: give one of imageRef, cloneFrom, restoreFrom and adopt"),
     validation = Rule::new("has(self.classRef) || !has(self.cpus) || has(self.memory)").message("without classRef give both cpus and memory")
 )]

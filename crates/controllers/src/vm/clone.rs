@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use api::vm::{
-    CloneFrom, LocalRef, ManagementPolicy, Network, VMClone, VMCloneStatus, VirtualMachine,
+    CloneFrom, LocalRef, ManagementPolicy, Network, Phase, VMClone, VMCloneStatus, VirtualMachine,
     VirtualMachineSpec,
 };
 use kube::ResourceExt as _;
@@ -73,9 +73,6 @@ pub(crate) async fn reconcile(clone: Arc<VMClone>, context: Arc<Context>) -> Res
         match made::make(&context, &place, &uid, target.labels, machine).await? {
             Ok(machine) => made = Some(machine),
             Err(refused) => {
-                context
-                    .warn(&*clone, &refused.reason, &refused.message)
-                    .await;
                 let action = report_clone(&context, &clone, &before, None, refused).await?;
                 return Ok(action.within(made::REFUSED));
             }
@@ -85,30 +82,16 @@ pub(crate) async fn reconcile(clone: Arc<VMClone>, context: Arc<Context>) -> Res
             .await;
     }
     let standing = made::follow(made.as_ref(), &name, &uid);
-    let linked = source
-        .as_deref()
-        .and_then(|source| can_link(&context, source));
+    let ours = made.filter(|made| made::maker(made) == Some(&uid));
+    let linked = ours.and_then(|made| machine::record(made.status.as_ref()?).linked);
     report_clone(&context, &clone, &before, linked, standing.named(name)).await
-}
-
-/// Whether PVE can link to this machine: only templates can be linked to.
-fn can_link(context: &Context, source: &VirtualMachine) -> Option<bool> {
-    let record = machine::record(source.status.as_ref()?);
-    let identity = record.identity?;
-    let facts = context.fleet.facts(&identity.cluster)?;
-    Some(
-        facts
-            .templates
-            .iter()
-            .any(|template| template.vmid == identity.vmid),
-    )
 }
 
 async fn report_clone(
     context: &Context,
     clone: &VMClone,
     before: &VMCloneStatus,
-    linkable: Option<bool>,
+    copied: Option<bool>,
     standing: Standing,
 ) -> Result<Action, Error> {
     let mut now = Conditions::new(
@@ -117,7 +100,7 @@ async fn report_clone(
         clone.metadata.generation,
     );
     now.set("Ready", standing.ready, &standing.reason, &standing.message);
-    let linked = match (clone.spec.linked_clone, linkable) {
+    let linked = match (clone.spec.linked_clone, copied) {
         (true, Some(true)) => {
             now.set(
                 "Linked",
@@ -131,8 +114,9 @@ async fn report_clone(
             now.set(
                 "Linked",
                 false,
-                "SourceIsNoTemplate",
-                "PVE links to templates only, so this is a full copy",
+                "FullCopy",
+                "this is a full copy: PVE links to the disks of templates only, and only where they are",
+
             );
             Some(false)
         }
@@ -160,6 +144,10 @@ async fn report_clone(
             .or_else(|| before.target_ref.clone()),
         linked,
     };
+    if matches!(status.phase, Some(Phase::Failed | Phase::Pending)) {
+        let (before, now) = (&before.conditions, &status.conditions);
+        context.complain(clone, before, now).await;
+    }
     context
         .statuses
         .write(&context.client, clone, clone.status.as_ref(), &status)
@@ -181,6 +169,9 @@ fn copied_spec(clone: &VMClone, source: &VirtualMachineSpec) -> VirtualMachineSp
         target.networks
     };
     VirtualMachineSpec {
+        // A class that is asked for is not asked for in vain.
+        cpus: source.cpus.filter(|_| target.class_ref.is_none()),
+        memory: source.memory.filter(|_| target.class_ref.is_none()),
         class_ref: target.class_ref.or_else(|| source.class_ref.clone()),
         networks,
         user_data: target.user_data,
@@ -224,5 +215,35 @@ mod tests {
         assert_eq!(copy.management_policy, ManagementPolicy::Manage);
         assert_eq!(copy.deletion(false), DeletionPolicy::Delete);
         assert_eq!(copy.adopt, None);
+    }
+
+    #[test]
+    fn the_class_of_a_copy_goes_before_what_its_source_has_instead_of_one() {
+        let source = VirtualMachineSpec {
+            cpus: Some(2),
+            memory: Some(api::vm::Bytes(1 << 30)),
+            ..VirtualMachineSpec::default()
+        };
+        let large = api::vm::LocalRef {
+            name: "large".to_owned(),
+        };
+        let target = api::vm::CloneTarget {
+            class_ref: Some(large.clone()),
+            ..api::vm::CloneTarget::default()
+        };
+        let spec = api::vm::VMCloneSpec {
+            target: Some(target),
+            ..api::vm::VMCloneSpec::default()
+        };
+        let copy = copied_spec(&VMClone::new("copy", spec), &source);
+        assert_eq!(
+            (copy.class_ref, copy.cpus, copy.memory),
+            (Some(large), None, None)
+        );
+        let same = copied_spec(
+            &VMClone::new("copy", api::vm::VMCloneSpec::default()),
+            &source,
+        );
+        assert_eq!((same.cpus, same.memory), (source.cpus, source.memory));
     }
 }

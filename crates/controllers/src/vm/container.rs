@@ -2,7 +2,9 @@
 
 use std::{sync::Arc, time::Duration};
 
-use api::vm::{Bytes, Container, ContainerStatus, FleetRecord, GuestRef, Phase, StepView};
+use api::vm::{
+    Bytes, Container, ContainerStatus, FleetRecord, GuestRef, Phase, StepView, condition,
+};
 use fleet::{
     GuestIntent, GuestProgress, GuestRecord, Outcome, PowerFact,
     intent::{Container as Lxc, Disk, DiskRole, MountPoint, Placement, Source},
@@ -13,7 +15,7 @@ use kube::ResourceExt as _;
 use super::{
     apart,
     follow::{self, Stay},
-    machine::{differences, doing},
+    machine::{addresses, differences, doing},
     refs::{self, Lookup, Missing},
     snapshot, translate,
 };
@@ -137,8 +139,10 @@ pub(crate) async fn reconcile(
         context
             .providers
             .log(&intent.cluster, &*container, &outcome);
-        status = report(&context, &container, &status, progress);
+        let before = std::mem::take(&mut status);
+        status = report(&context, &container, &before, progress);
         write(&context, &container, &status).await?;
+        announce(&context, &container, &before, &status).await;
         match outcome {
             Outcome::Persist => {}
             Outcome::Waiting { retry, .. } => return Ok(Action::requeue(retry)),
@@ -154,6 +158,26 @@ pub(crate) async fn reconcile(
             }
             Outcome::Gone | Outcome::Failed { .. } => return Ok(Action::await_change()),
         }
+    }
+}
+
+/// Says that a container is as declared, and why it cannot be.
+async fn announce(
+    context: &Context,
+    container: &Container,
+    before: &ContainerStatus,
+    now: &ContainerStatus,
+) {
+    let message = |status: &ContainerStatus| {
+        let ready = condition(&status.conditions, "Ready")?;
+        (ready.status == "True").then(|| ready.message.clone())
+    };
+    if let Some(text) = message(now).filter(|_| message(before).is_none()) {
+        context.normal(container, "Ready", &text).await;
+    }
+    if now.phase == Some(Phase::Failed) {
+        let (before, now) = (&before.conditions, &now.conditions);
+        context.complain(container, before, now).await;
     }
 }
 
@@ -443,7 +467,6 @@ fn report(
         _ if record.stage >= Stage::Settled => Phase::Updating,
         _ => Phase::Provisioning,
     };
-    let ips: Vec<String> = facts.addresses().iter().map(ToString::to_string).collect();
     let task = record.in_flight.first().map(|task| task.upid.to_string());
     ContainerStatus {
         conditions: now.done(),
@@ -455,11 +478,7 @@ fn report(
             .as_ref()
             .map(ToString::to_string)
             .or_else(|| before.node.clone()),
-        ips: if ips.is_empty() {
-            before.ips.clone()
-        } else {
-            ips
-        },
+        ips: addresses(&facts, &before.ips),
         revert: before.revert.clone(),
         reverted_to: before.reverted_to.clone(),
         current_step: step.map(|step| StepView { step, task }),

@@ -158,6 +158,8 @@ pub(crate) async fn reconcile(image: Arc<VMImage>, context: Arc<Context>) -> Res
         Ok(needs) => needs,
         Err(missing) => {
             let status = report::unresolved(&context, &image, &before, &missing);
+            let (before, now) = (&before.conditions, &status.conditions);
+            context.complain(&*image, before, now).await;
             write(&context, &image, &status).await?;
             return Ok(Action::requeue(Duration::from_mins(1)));
         }
@@ -168,6 +170,8 @@ pub(crate) async fn reconcile(image: Arc<VMImage>, context: Arc<Context>) -> Res
     }
     let Some(ImageSource::Url(url)) = &image.spec.source else {
         let status = report::found(&context, &image, &before, &needs);
+        let (before, now) = (&before.conditions, &status.conditions);
+        context.complain(&*image, before, now).await;
         write(&context, &image, &status).await?;
         return Ok(Action::requeue(AGAIN));
     };

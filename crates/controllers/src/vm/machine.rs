@@ -13,7 +13,7 @@ use api::vm::{
 use fleet::{ClusterName, GuestIntent, GuestProgress, GuestRecord, Outcome, intent::Placement};
 use kube::ResourceExt as _;
 
-pub(crate) use self::report::{differences, doing};
+pub(crate) use self::report::{addresses, differences, doing};
 use super::{
     follow::{self, Stay},
     refs::Lookup,
@@ -122,6 +122,17 @@ pub(crate) fn wire(watches: &mut Watches, context: &Arc<Context>) {
                     .clone_from
                     .as_ref()
                     .is_some_and(|from| from.vm_ref.name == name)
+        });
+    });
+    let push = again(context);
+    watches.snapshots.subscribe(move |snapshot| {
+        let (place, name) = (namespace(snapshot), snapshot.name_any());
+        push(&|vm| {
+            let from = vm.spec.clone_from.as_ref();
+            let made = vm.status.as_ref().is_some_and(|it| it.vmid.is_some());
+            !made
+                && namespace(vm) == place
+                && named(from.and_then(|from| from.snapshot_ref.as_ref()), &name)
         });
     });
     let push = again(context);

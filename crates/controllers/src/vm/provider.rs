@@ -267,31 +267,34 @@ pub(crate) async fn reconcile(
             return Ok(Action::await_change());
         }
     };
-    if provider.metadata.deletion_timestamp.is_some() {
-        return leave(&provider, &context, &name, &before).await;
-    }
-    context.hold(&*provider).await?;
-    let wanted = match settings(&context, &provider).await {
-        Ok(wanted) => wanted,
-        Err(Lookup::Failed(error)) => return Err(error),
-        Err(Lookup::Missing(missing)) => {
-            context
-                .warn(&*provider, missing.reason, &missing.message)
-                .await;
-            let status = report::unusable(&context, &provider, &before, &missing);
-            context
-                .statuses
-                .write(
-                    &context.client,
-                    &*provider,
-                    provider.status.as_ref(),
-                    &status,
-                )
-                .await?;
-            return Ok(Action::requeue(RECHECK));
-        }
+    let leaving = provider.metadata.deletion_timestamp.is_some();
+    let users = if leaving {
+        report::users(&context, &name)
+    } else {
+        Vec::new()
     };
-    if let Err(missing) = connect(&provider, &context, &name, wanted).await {
+    if leaving && users.is_empty() {
+        context.fleet.disconnect(&name);
+        context.providers.remove(&name);
+        context.release(&*provider).await?;
+        return Ok(Action::await_change());
+    }
+    if !leaving {
+        context.hold(&*provider).await?;
+    }
+    let connected = match settings(&context, &provider).await {
+        Ok(wanted) => connect(&provider, &context, &name, wanted).await,
+        Err(Lookup::Missing(missing)) => Err(missing),
+        Err(Lookup::Failed(error)) => return Err(error),
+    };
+    let hindered = match connected {
+        // Guests are looked after until the last of them is gone, also by a process that has only just begun.
+        Ok(()) if leaving => Some(in_use(&users)),
+        Err(_) if leaving && context.providers.get(&name).is_some() => Some(in_use(&users)),
+        Err(missing) => Some(missing),
+        Ok(()) => None,
+    };
+    if let Some(missing) = hindered {
         context
             .warn(&*provider, missing.reason, &missing.message)
             .await;
@@ -399,33 +402,8 @@ async fn announce(
 }
 
 /// A Provider goes when no guest is left that only it can reach.
-async fn leave(
-    provider: &Provider,
-    context: &Context,
-    name: &ClusterName,
-    before: &ProviderStatus,
-) -> Result<Action, Error> {
-    let users = report::users(context, name);
-    if users.is_empty() {
-        context.fleet.disconnect(name);
-        context.providers.remove(name);
-        context.release(provider).await?;
-        return Ok(Action::await_change());
-    }
-    let missing = refs::Missing::new(
-        "InUse",
-        format!(
-            "still needed to look after {}; delete them first",
-            users.join(", ")
-        ),
-    );
-    context
-        .warn(provider, missing.reason, &missing.message)
-        .await;
-    let status = report::unusable(context, provider, before, &missing);
-    context
-        .statuses
-        .write(&context.client, provider, provider.status.as_ref(), &status)
-        .await?;
-    Ok(Action::requeue(RECHECK))
+fn in_use(users: &[String]) -> refs::Missing {
+    let users = users.join(", ");
+    let text = format!("still needed to look after {users}; delete them first");
+    refs::Missing::new("InUse", text)
 }

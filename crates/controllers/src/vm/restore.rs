@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use api::vm::{
-    Container, ContainerSpec, GuestKind, GuestRef, NamespacedRef, PowerState, RestoreFrom,
+    Container, ContainerSpec, GuestKind, GuestRef, NamespacedRef, Phase, PowerState, RestoreFrom,
     VMBackup, VMRestore, VMRestoreStatus, VirtualMachine, VirtualMachineSpec,
 };
 use kube::ResourceExt as _;
@@ -92,6 +92,10 @@ pub(crate) async fn reconcile(
         phase: Some(standing.phase),
         target_ref: made.or(before.target_ref),
     };
+    if matches!(standing.phase, Phase::Failed | Phase::Pending) {
+        let (before, now) = (&before.conditions, &status.conditions);
+        context.complain(&*restore, before, now).await;
+    }
     context
         .statuses
         .write(&context.client, &*restore, restore.status.as_ref(), &status)
@@ -117,9 +121,6 @@ async fn made_of<K: Made>(
         match made::make(context, &place, &uid, BTreeMap::new(), object).await? {
             Ok(object) => made = Some(object),
             Err(refused) => {
-                context
-                    .warn(restore, &refused.reason, &refused.message)
-                    .await;
                 return Ok(refused);
             }
         }

@@ -19,10 +19,10 @@ use kube::{
     runtime::reflector::ObjectRef,
 };
 
-use super::action;
+use super::{action, made::REFUSED, snapshot};
 use crate::{
     conditions::Conditions,
-    context::{Context, Error, namespace},
+    context::{Context, Error, namespace, refusal},
     cron::Cron,
     kinds::Watches,
     work::Action,
@@ -36,6 +36,9 @@ const PINNED: &str = "infra.virtrigaud.io/pinned";
 const LONGEST: usize = 63 - 13;
 /// A time missed by more than this (nobody was running) is not made up for.
 const LATE: SignedDuration = SignedDuration::from_mins(10);
+
+/// Why no snapshot is taken: a reason and a message.
+type Hindered = (&'static str, String);
 
 /// A schedule is looked at when one of its snapshots changes.
 pub(crate) fn wire(watches: &mut Watches, context: &Arc<Context>) {
@@ -95,29 +98,50 @@ pub(crate) async fn reconcile(
         .last_schedule_time
         .as_ref()
         .map_or(created, |time| time.0);
-    let due = due(&cron, since, now);
-    let mut last = before.last_schedule_time.clone();
-    if let Some(at) = due
-        && !schedule.spec.suspend
-    {
-        for machine in machines(&schedule, &context) {
-            take(&schedule, &context, &machine, at).await?;
-        }
-        last = Some(Time(at));
-    }
+    let due = due(&cron, since, now).filter(|_| !schedule.spec.suspend);
+    // What is too much makes room for what comes.
     let (kept, outdated) = prune(&schedule, &context, now).await?;
-    let next = cron.next_after(now).filter(|_| !schedule.spec.suspend);
-    match (schedule.spec.suspend, next) {
-        (true, _) => conditions.set("Ready", true, "Suspended", "no snapshots are taken for now"),
-        (false, Some(next)) => {
-            conditions.set("Ready", true, "Scheduled", format!("next at {next}"));
+    let machines = machines(&schedule, &context);
+    let mut last = before.last_schedule_time.clone();
+    let mut refused = None;
+    if let Some(at) = due.filter(|_| !machines.is_empty()) {
+        for machine in &machines {
+            let hindered = take(&schedule, &context, machine, at).await?;
+            refused = refused.or(hindered);
         }
-        (false, None) => conditions.set(
+        if refused.is_none() {
+            last = Some(Time(at));
+        }
+    }
+    let next = cron.next_after(now).filter(|_| !schedule.spec.suspend);
+    let absent = schedule.spec.vm_ref.as_ref();
+    let absent = absent.filter(|_| machines.is_empty());
+    let hindered = refused.or_else(|| {
+        let name = &absent?.name;
+        let text = format!("there is no VirtualMachine {name:?} with a guest in this namespace");
+        Some(("MachineNotFound", text))
+    });
+    match (schedule.spec.suspend, next, &hindered) {
+        (true, _, _) => {
+            conditions.set("Ready", true, "Suspended", "no snapshots are taken for now")
+        }
+        (false, None, _) => conditions.set(
             "Ready",
             false,
             "Never",
             "spec.schedule names a time that never comes",
         ),
+        (false, Some(_), Some((reason, message))) => {
+            context.warn(&*schedule, reason, message).await;
+            conditions.set("Ready", false, *reason, message);
+        }
+        (false, Some(next), None) if machines.is_empty() => {
+            let message = format!("next at {next}; no machine is selected at present");
+            conditions.set("Ready", true, "Scheduled", message);
+        }
+        (false, Some(next), None) => {
+            conditions.set("Ready", true, "Scheduled", format!("next at {next}"));
+        }
     }
     let status = VMSnapshotScheduleStatus {
         conditions: conditions.done(),
@@ -136,10 +160,14 @@ pub(crate) async fn reconcile(
         )
         .await?;
     let soonest = next.into_iter().chain(outdated).min();
-    Ok(soonest.map_or_else(Action::await_change, |next| {
+    let action = soonest.map_or_else(Action::await_change, |next| {
         let wait = Duration::try_from(next.duration_since(now)).unwrap_or_default();
         Action::requeue(wait + Duration::from_secs(1))
-    }))
+    });
+    Ok(match hindered.filter(|_| next.is_some()) {
+        Some(_) => action.within(REFUSED),
+        None => action,
+    })
 }
 
 /// The latest time that has come since a moment and is not too long ago.
@@ -175,12 +203,13 @@ fn machines(schedule: &VMSnapshotSchedule, context: &Context) -> Vec<Arc<Virtual
     })
 }
 
+/// Takes a snapshot of one machine, or says why it cannot.
 async fn take(
     schedule: &VMSnapshotSchedule,
     context: &Context,
     machine: &VirtualMachine,
     at: Timestamp,
-) -> Result<(), Error> {
+) -> Result<Option<Hindered>, Error> {
     let api: Api<VMSnapshot> = context.api_in(&namespace(schedule));
     let mut snapshot = VMSnapshot {
         metadata: ObjectMeta {
@@ -202,14 +231,20 @@ async fn take(
             Err(kube::Error::Api(status)) if status.code == 409 => {
                 let there = api.get_opt(name).await?;
                 if there.is_none_or(|there| there.spec.vm_ref == snapshot.spec.vm_ref) {
-                    return Ok(());
+                    return Ok(None);
                 }
             }
-            other => {
-                other?;
+            Err(error) => {
+                let Some(message) = refusal(&error) else {
+                    return Err(error.into());
+                };
+                let text = format!("VMSnapshot {name} is refused: {message}");
+                return Ok(Some(("Refused", text)));
+            }
+            Ok(_) => {
                 let text = format!("made VMSnapshot {name}");
                 context.normal(schedule, "Taken", &text).await;
-                return Ok(());
+                return Ok(None);
             }
         }
     }
@@ -218,8 +253,7 @@ async fn take(
         machine.name_any(),
         names.join(" and ")
     );
-    context.warn(schedule, "NameTaken", &message).await;
-    Ok(())
+    Ok(Some(("NameTaken", message)))
 }
 
 /// Names for a snapshot: the readable one unless it is too long, and one that no other machine's can be like.
@@ -271,7 +305,7 @@ async fn prune(
                     .map(|time| time.0),
             )
         });
-        let mut good = 0;
+        let (mut good, mut bad) = (0, 0);
         for snapshot in snapshots {
             let taken = snapshot
                 .metadata
@@ -289,12 +323,16 @@ async fn prune(
                 .is_some_and(|s| s.phase == Some(Phase::Succeeded));
             // Only finished ones count, so that a failing schedule does not push the good ones out.
             good += u32::from(ready);
+            // Of those that could not be taken the last one tells why.
+            let failed = snapshot::has_failed(snapshot, snapshot.status.as_ref());
+            bad += u32::from(failed);
             let kept_by = snapshot.status.as_ref().and_then(|s| s.record.as_ref());
             // One that was taken and went with its guest is good for nothing any more.
             let lost = !ready && action::record(kept_by).done;
             let too_many = retention.max_count.is_some_and(|most| good > most);
             let too_old = most.is_some_and(|most| age > most);
-            if !pinned && (lost || ready && (too_many || too_old)) {
+            let stale = failed && (bad > 1 || too_old);
+            if !pinned && (lost || stale || ready && (too_many || too_old)) {
                 match api
                     .delete(&snapshot.name_any(), &DeleteParams::default())
                     .await

@@ -44,7 +44,8 @@ pub(crate) fn wire(watches: &mut Watches, context: &Arc<Context>) {
                 if namespace(&*snapshot) != place || snapshot.spec.vm_ref != *guest {
                     continue;
                 }
-                let open = !is_settled(&snapshot);
+                let failed = has_failed(&snapshot, snapshot.status.as_ref());
+                let open = !is_settled(&snapshot) && !failed;
                 let wished = wish.is_some_and(|wish| wish.to == snapshot.name_any());
                 if open || wished || has_lost_its_guest(&context, &snapshot) {
                     context.queues.snapshots.push_object(&snapshot);
@@ -104,6 +105,16 @@ fn is_settled(snapshot: &VMSnapshot) -> bool {
         .is_some_and(|status| status.phase == Some(Phase::Succeeded))
 }
 
+/// Whether nothing could be taken as it is declared. It is not tried again by itself: what it would be taken of by then is not
+/// what it was asked for.
+pub(super) fn has_failed(snapshot: &VMSnapshot, status: Option<&VMSnapshotStatus>) -> bool {
+    status.is_some_and(|status| {
+        status.phase == Some(Phase::Failed)
+            && status.observed_generation == snapshot.metadata.generation
+            && !action::record(status.record.as_ref()).done
+    })
+}
+
 /// Whether the guest that its object names is not there any more, or another than the snapshot was taken of.
 fn has_lost_its_guest(context: &Context, snapshot: &VMSnapshot) -> bool {
     let kept = snapshot.status.as_ref().and_then(|it| it.record.as_ref());
@@ -127,6 +138,9 @@ pub(crate) async fn reconcile(
     }
     if !leaving {
         context.hold(&*snapshot).await?;
+    }
+    if !leaving && has_failed(&snapshot, Some(&status)) {
+        return Ok(Action::await_change());
     }
     let place = namespace(&*snapshot);
     let target = match action::target(&context, &place, &snapshot.spec.vm_ref) {

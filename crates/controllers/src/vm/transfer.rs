@@ -148,7 +148,7 @@ pub(crate) async fn reconcile(
             .await;
         context.tell(&*migration, &progress.events).await;
         let mut now = Conditions::new(&status.conditions, context.clock.time(), generation);
-        let done = format!("{} runs", migration.spec.vm_ref.name);
+        let done = format!("{} is", migration.spec.vm_ref.name);
         let phase = action::outcome(&mut now, &progress.outcome, &done, &progress.facts);
         let to = progress
             .record

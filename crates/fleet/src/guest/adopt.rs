@@ -10,11 +10,11 @@ use pve::{GuestConfig, api::guest::ConfigView};
 use super::{Flow, Pass, failed, source::root_disk};
 use crate::{
     Failure, NodeName, Outcome, Vmid, Waiting,
-    intent::{DiskRole, DiskSlot, Mac},
+    intent::{DiskRole, DiskSlot, Mac, Management},
     mark,
     prop::Prop,
     record::{Identity, NicIdentity, Stage, uuid_of},
-    view::View,
+    view::{GuestRow, View},
 };
 
 impl Pass<'_> {
@@ -24,12 +24,7 @@ impl Pass<'_> {
             let message = format!("guest {vmid} to take over is not there");
             return Err(self.wait(Waiting::Source, message, Duration::from_secs(15)));
         };
-        if row.template {
-            return Err(failed(
-                Failure::Invalid,
-                format!("guest {vmid} is a template and cannot be taken over"),
-            ));
-        }
+        self.refuse_template(row)?;
         if row.kind != self.kind() {
             return Err(failed(
                 Failure::Invalid,
@@ -90,6 +85,16 @@ impl Pass<'_> {
         self.record.stage = Stage::Settled;
         self.record.restarts = self.intent.restarts;
         Ok(Outcome::Persist)
+    }
+
+    /// A template can be looked at, and copied; there is nothing to keep of it.
+    pub(super) fn refuse_template(&self, row: &GuestRow) -> Flow<()> {
+        if !row.template || self.intent.policy.management == Management::Observe {
+            return Ok(());
+        }
+        let text = "the guest is a template, which never runs: look at it only (managementPolicy Observe), or make machines \
+                    from it with a VMImage";
+        Err(failed(Failure::Invalid, text))
     }
 }
 

@@ -18,7 +18,7 @@ use crate::{
     Failure, NodeName, Outcome, PowerFact, Size, Waiting,
     desired::{Desired, Want},
     diff::{self, Changes},
-    intent::{Management, Power, Readiness},
+    intent::{Management, Readiness},
     plan::{self, After, Known, Step, Wanted},
     record::{Identity, SeedState, Stage, StepKind},
     view::View,
@@ -28,6 +28,8 @@ use crate::{
 const LOCK_WAIT: Duration = Duration::from_secs(10);
 /// After so long a guest has surely read its first-boot image, whether or not its agent answers.
 const SURELY_READ: u64 = 300;
+/// For how long a guest that is only looked at is asked for its addresses by itself.
+const GIVEN_UP: Duration = Duration::from_mins(10);
 
 impl Pass<'_> {
     pub(super) async fn exist(&mut self, view: &View, identity: Identity) -> Flow<Outcome> {
@@ -144,6 +146,9 @@ impl Pass<'_> {
         node: &NodeName,
         power: PowerFact,
     ) -> Flow<Outcome> {
+        if let Some(row) = view.guests.get(&identity.vmid).filter(|_| identity.adopted) {
+            self.refuse_template(row)?;
+        }
         let identity = self.extend_identity(identity).await?;
         let desired = self.desired(view, &identity)?;
         self.compare_with_view(view, &identity, &desired);
@@ -199,6 +204,7 @@ impl Pass<'_> {
         let (steps, after) = plan::plan(wanted, &known);
         self.compare_first_boot(&identity);
         let pending = self.record.pending.clone();
+        let observed = self.intent.policy.management == Management::Observe;
         let mut steps = steps.into_iter().peekable();
         let mut held = None;
         while let Some(step) = steps.next() {
@@ -214,6 +220,13 @@ impl Pass<'_> {
                 .ends_within(StepKind::Resize, LOCK_WAIT / 2);
             let is_disk = matches!(step, Step::MoveDisk { .. } | Step::Grow { .. });
             match self.step(view, &identity, node, power, step).await {
+                // Who is only looked at is as it is, whether or not it says more of itself.
+                Ok(Some(Outcome::Waiting { retry, .. })) if observed => {
+                    let silent = self.memory(|memory| memory.guest.silent);
+                    if silent < GIVEN_UP {
+                        self.cluster.remind(&self.intent.owner, retry);
+                    }
+                }
                 Ok(Some(outcome)) if !queues => return Ok(outcome),
                 Ok(_) => {}
                 // The rest need not wait for a disk that cannot be moved or grown now.
@@ -279,14 +292,7 @@ impl Pass<'_> {
     }
 
     fn settled(&mut self, identity: &Identity, node: &NodeName, power: PowerFact) -> Outcome {
-        let stuck = match self.intent.power {
-            Power::On => power != PowerFact::Running,
-            Power::Off | Power::HardOff => {
-                !matches!(power, PowerFact::Stopped | PowerFact::Suspended)
-            }
-            _ => false,
-        };
-        if stuck
+        if !self.intent.power.is_met(power)
             && self.intent.policy.management == Management::Full
             && self.record.in_flight.is_empty()
         {

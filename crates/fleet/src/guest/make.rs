@@ -156,6 +156,7 @@ impl Pass<'_> {
     ) -> Flow<(StepKind, String, pve::Result<crate::Upid>)> {
         let reach = reach(original, identity);
         let linked = self.linked(view, original, reach);
+        self.record.linked = Some(linked && !self.moves_away(view, reach));
         let from = original.config.name().unwrap_or("template").to_owned();
         let vmid = original.site.vmid;
         if !linked && let Some(config) = self.one_call(view, identity, original, reach)? {

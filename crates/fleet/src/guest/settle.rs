@@ -147,9 +147,7 @@ impl Pass<'_> {
             if !wish {
                 memory.power = Some((power, now));
             }
-            memory.guest.answered = false;
-            memory.guest.booted = None;
-            memory.guest.silent = Duration::ZERO;
+            memory.guest.powered(power);
         });
         self.cluster.state().boots.forget(&self.intent.owner);
     }

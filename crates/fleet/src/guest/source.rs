@@ -238,9 +238,7 @@ impl Pass<'_> {
         let linkable =
             original.template && snapshot.is_none() && !self.record.full && !self.is_thick();
         let storage = self.root_storage();
-        // A copy in full is what a link becomes when its disk moves to another storage.
-        let moves = |storage: &StorageId| reach == Reach::Shared && !is_shared(view, storage);
-        let moves = storage.as_ref().is_some_and(moves);
+        let moves = self.moves_away(view, reach);
         match mode {
             CloneMode::Linked => true,
             CloneMode::Full => linkable && moves,
@@ -252,6 +250,12 @@ impl Pass<'_> {
                 linkable && reach != Reach::Move && (stays || moves)
             }
         }
+    }
+
+    /// Whether the root disk of a copy is moved to where it shall be, which makes a copy in full of a link.
+    pub(super) fn moves_away(&self, view: &View, reach: Reach) -> bool {
+        let storage = self.root_storage();
+        reach == Reach::Shared && storage.is_some_and(|storage| !is_shared(view, &storage))
     }
 
     /// The root disk as it was declared.

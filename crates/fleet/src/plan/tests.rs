@@ -237,6 +237,26 @@ fn a_locked_or_observed_guest_is_left_alone() {
 }
 
 #[test]
+fn who_is_only_looked_at_is_asked_for_its_addresses_and_nothing_else() {
+    let changes = change();
+    let observed = Wanted {
+        management: Management::Observe,
+        ..wanted(Power::Off)
+    };
+    let silent = Known {
+        changes: Some(&changes),
+        answered: false,
+        ..known()
+    };
+    assert_eq!(plan(observed, &silent).0, [Step::AskGuest]);
+    let off = Known {
+        power: PowerFact::Stopped,
+        ..silent
+    };
+    assert_eq!(plan(observed, &off).0, []);
+}
+
+#[test]
 fn drift_is_left_alone_when_it_is_only_to_be_reported() {
     let changes = change();
     let drifted = Known {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
-use api::vm::{MIGRATION_FAILED, Phase, VirtualMachine, condition};
+use api::vm::{MIGRATION_FAILED, ManagementPolicy, Phase, VirtualMachine, condition};
 use clap::Args;
 use kube::{
     Api, Client, ResourceExt,
@@ -101,7 +101,12 @@ impl There {
     /// Merges a change into a machine's spec.
     pub(super) async fn change(&self, act: &Act, spec: Value, done: &str) -> Result<()> {
         let name = &act.name;
-        self.machine(name).await?;
+        let machine = self.machine(name).await?;
+        if machine.spec.management_policy == ManagementPolicy::Observe {
+            bail!(
+                "{name} is only looked at and cannot be {done}: set its spec.managementPolicy to Manage first"
+            );
+        }
         let patch = json!({ "spec": spec });
         let changed = self
             .machines()

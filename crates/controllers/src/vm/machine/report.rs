@@ -6,7 +6,7 @@ use api::vm::{
 };
 use fleet::{
     GuestFacts, GuestIntent, GuestProgress, Outcome, PowerFact, StepKind, Waiting, facts::Larger,
-    record::Stage,
+    intent::Power, record::Stage,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::ResourceExt as _;
@@ -60,7 +60,7 @@ pub(super) fn status(
     } = progress;
     let mut now = begin(context, machine, &before.conditions);
     let was_settled = record.stage >= Stage::Settled;
-    ready(&mut now, &outcome, &facts, before);
+    ready(&mut now, &outcome, intent, &facts, before);
     // What was said before was said of the spec of then.
     let holds = outcome == Outcome::Persist && condition(&before.conditions, "Ready").is_some();
     let seen = if holds {
@@ -157,7 +157,7 @@ pub(super) fn status(
             .or_else(|| before.node.clone()),
         uuid: identity.map(|identity| identity.uuid.to_string()),
         cluster: identity.map(|identity| identity.cluster.to_string()),
-        ips: addresses(&facts, before, known),
+        ips: addresses(&facts, &before.ips),
         networks: networks(intent, &facts, &record, before),
         #[expect(
             clippy::cast_possible_truncation,
@@ -220,6 +220,7 @@ fn larger(now: &mut Conditions, disks: &[Larger]) {
 fn ready(
     now: &mut Conditions,
     outcome: &Outcome,
+    intent: &GuestIntent,
     facts: &GuestFacts,
     before: &VirtualMachineStatus,
 ) {
@@ -246,12 +247,17 @@ fn ready(
         | Outcome::Settled => {
             let (reason, message) = match facts.power {
                 PowerFact::Running => ("Running", "the guest runs"),
-                PowerFact::Stopped => ("Stopped", "the guest is off, as declared"),
-                PowerFact::Paused => ("Paused", "the guest is paused, as declared"),
-                PowerFact::Suspended => ("Suspended", "the guest is suspended, as declared"),
+                PowerFact::Stopped => ("Stopped", "the guest is off"),
+                PowerFact::Paused => ("Paused", "the guest is paused"),
+                PowerFact::Suspended => ("Suspended", "the guest is suspended"),
                 PowerFact::Unknown => ("Settled", "the guest is as declared"),
             };
-            now.set("Ready", true, reason, message);
+            // Whose power is nobody's matter, or is only looked at, may be in any state.
+            let declared = !matches!(intent.power, Power::Unmanaged { .. })
+                && !matches!(facts.power, PowerFact::Running | PowerFact::Unknown)
+                && intent.power.is_met(facts.power);
+            let tail = if declared { ", as declared" } else { "" };
+            now.set("Ready", true, reason, format!("{message}{tail}"));
         }
         Outcome::Waiting { what, message, .. } => now.set("Ready", false, what.as_str(), message),
         Outcome::Gone => now.set("Ready", false, "Gone", "the guest is gone"),
@@ -290,13 +296,14 @@ fn power_word(power: PowerFact) -> Option<String> {
     Some(word.to_owned())
 }
 
-fn addresses(facts: &GuestFacts, before: &VirtualMachineStatus, known: bool) -> Vec<String> {
+/// The addresses of a guest that had these `before`. One that is off has none; one we know nothing about keeps its last ones.
+pub(crate) fn addresses(facts: &GuestFacts, before: &[String]) -> Vec<String> {
     let now: Vec<String> = facts.addresses().iter().map(ToString::to_string).collect();
-    match (now.is_empty(), known, facts.power) {
-        // A guest that is off has no addresses; one we know nothing about keeps its last ones.
-        (true, true, PowerFact::Stopped | PowerFact::Suspended) => now,
-        (true, _, _) => before.ips.clone(),
-        _ => now,
+    let off = matches!(facts.power, PowerFact::Stopped | PowerFact::Suspended);
+    if now.is_empty() && !off {
+        before.to_vec()
+    } else {
+        now
     }
 }
 
@@ -388,5 +395,9 @@ pub(super) async fn announce(
     let said = sentence(before);
     if let Some(message) = sentence(status).filter(|now| said.as_ref() != Some(now)) {
         context.normal(machine, "Ready", &message).await;
+    }
+    if status.phase == Some(Phase::Failed) {
+        let (before, now) = (&before.conditions, &status.conditions);
+        context.complain(machine, before, now).await;
     }
 }

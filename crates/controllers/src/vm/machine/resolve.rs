@@ -1,8 +1,8 @@
 //! Everything a machine refers to, found and put together.
 
 use api::vm::{
-    ImageSource, Provider, UserData, VMClass, VMImage, VirtualMachine, VirtualMachineSpec,
-    VirtualMachineStatus,
+    GuestRef, ImageSource, Provider, UserData, VMClass, VMImage, VirtualMachine,
+    VirtualMachineSpec, VirtualMachineStatus,
 };
 use fleet::{
     ClusterName, GuestIntent, GuestRecord,
@@ -13,9 +13,9 @@ use kube::ResourceExt as _;
 
 use super::{
     super::{
-        apart, image,
+        action, apart, image,
         refs::{self, Lookup, Missing},
-        translate::{self, InitParts, MachineParts},
+        translate::{self, InitParts, Invalid, MachineParts},
     },
     record,
 };
@@ -295,16 +295,7 @@ fn clone_source(
     }
     let snapshot = match &from.snapshot_ref {
         None => None,
-        Some(snapshot) => {
-            let found = refs::find(&context.stores.snapshots, place, &snapshot.name);
-            let taken = found.and_then(|found| found.status.as_ref()?.snapshot_name.clone());
-            Some(taken.ok_or_else(|| {
-                Missing::new(
-                    "WaitingForSource",
-                    format!("VMSnapshot {:?} is not there yet", snapshot.name),
-                )
-            })?)
-        }
+        Some(snapshot) => Some(taken_of(context, place, &snapshot.name, name)?),
     };
     let subject = Subject {
         owner: owner(&*source).filter(|_| !identity.adopted),
@@ -313,6 +304,33 @@ fn clone_source(
         guest: identity.vmid,
     };
     Ok((TemplateRef::Guest(subject), snapshot))
+}
+
+/// What PVE calls a snapshot that was taken of a machine.
+fn taken_of(
+    context: &Context,
+    place: &str,
+    snapshot: &str,
+    machine: &str,
+) -> Result<String, Missing> {
+    let found = refs::find(&context.stores.snapshots, place, snapshot);
+    let other = found
+        .as_ref()
+        .filter(|found| found.spec.vm_ref != GuestRef::machine(machine));
+    if let Some(other) = other {
+        let of = &other.spec.vm_ref.name;
+        let text = format!("VMSnapshot {snapshot:?} is of {of:?}, not of {machine:?}");
+        return Err(Invalid::new("spec.cloneFrom.snapshotRef", text).into());
+    }
+    let taken = found.and_then(|found| {
+        let status = found.status.as_ref()?;
+        let taken = action::record(status.record.as_ref()).done;
+        status.snapshot_name.clone().filter(|_| taken)
+    });
+    taken.ok_or_else(|| {
+        let text = format!("VMSnapshot {snapshot:?} is not taken yet");
+        Missing::new("WaitingForSource", text)
+    })
 }
 
 async fn init_parts(

@@ -44,10 +44,6 @@ pub(super) fn known(
     facts: &ClusterFacts,
 ) -> ProviderStatus {
     let mut now = conditions(context, provider, before);
-    let refused = facts
-        .problem
-        .as_deref()
-        .filter(|text| text.contains("401") || text.contains("refused the credentials"));
     match (facts.reachable, &facts.problem) {
         (true, _) => {
             let nodes = facts.nodes.values().filter(|node| node.online).count();
@@ -68,12 +64,12 @@ pub(super) fn known(
             }
         }
         (false, Some(problem)) => {
-            let reason = if refused.is_some() {
+            let reason = if facts.refused {
                 "CredentialsRefused"
             } else {
                 "Unreachable"
             };
-            now.set("Reachable", refused.is_some(), reason, problem);
+            now.set("Reachable", facts.refused, reason, problem);
             now.set("Ready", false, reason, problem);
         }
         (false, None) => {
