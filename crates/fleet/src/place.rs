@@ -41,6 +41,8 @@ pub(crate) struct Ask {
     pub(crate) content: &'static str,
     /// Where the source can be copied from; empty if there is no guest to copy.
     pub(crate) sources: Vec<Site>,
+    /// Its disks shall be linked to those of the source, and so stay with them.
+    pub(crate) linked: bool,
     /// The file it is made from, if not all nodes have it.
     pub(crate) file: Option<File>,
     /// Bridges and VNets its interfaces are on.
@@ -115,8 +117,10 @@ pub(crate) struct Stock {
 pub(crate) struct Site {
     pub(crate) vmid: Vmid,
     pub(crate) node: NodeName,
-    /// Its disks are on storage that several nodes see.
+    /// All its drives, discs included, are on storage that several nodes see: it can be copied onto another node.
     pub(crate) shared: bool,
+    /// Its disks are: its copies can move.
+    pub(crate) disks_shared: bool,
     /// The storages that its copies stay on.
     pub(crate) storages: BTreeSet<StorageId>,
 }
@@ -475,8 +479,9 @@ fn reach(ask: &Ask, name: &NodeName, view: &View) -> Result<(Option<Site>, Reach
         };
         site.storages.iter().find(|storage| !seen(storage)).cloned()
     };
+    let tied = |site: &Site| ask.linked && &site.node != name && !site.shared && !site.disks_shared;
     online()
-        .filter(|site| missing(site).is_none())
+        .filter(|site| missing(site).is_none() && !tied(site))
         .map(|site| {
             let reach = match (&site.node == name, site.shared) {
                 (true, _) => Reach::Here,
@@ -488,6 +493,10 @@ fn reach(ask: &Ask, name: &NodeName, view: &View) -> Result<(Option<Site>, Reach
         .min_by_key(|(site, reach)| (*reach, site.as_ref().map(|site| site.vmid)))
         .ok_or_else(|| match online().find_map(missing) {
             Some(storage) => format!("it does not have storage '{storage}' of the source"),
+            None if let Some(site) = online().find(|site| tied(site)) => {
+                let node = &site.node;
+                format!("the source's disks are on {node} alone, where a linked copy must stay")
+            }
             None => "the source's node is offline".to_owned(),
         })
 }

@@ -13,7 +13,10 @@ use crate::{
     Event, Failure, NodeName, Outcome, PowerFact, Size, StorageId, Upid, Waiting,
     cluster::{HA_PATIENCE, HA_PAUSE},
     diff::is_seed,
-    guest::source::{storage_of, volumes},
+    guest::{
+        devices,
+        source::{storage_of, volumes},
+    },
     intent::MigrationIntent,
     place::{self, Ask, Hold, Moving},
     prop::Prop,
@@ -24,10 +27,19 @@ use crate::{
 /// How much of a log is read; what stands in the way comes before anything is copied.
 const LOG_LINES: u64 = 200;
 
-/// What the log of a move says about volumes that cannot go along; nothing if it failed otherwise.
+/// How the log of a move begins to say what cannot go along.
+const OBSTACLES: [&str; 5] = [
+    "can't migrate local",
+    "can't migrate '",
+    "can't migrate to '",
+    "can't live migrate",
+    "VMs with 'clipboard'",
+];
+
+/// What the log of a move says about what cannot go along; nothing if it failed otherwise.
 fn obstacles(log: &[String]) -> String {
     let said = log.iter().filter_map(|line| {
-        let at = line.find("can't migrate local")?;
+        let at = OBSTACLES.iter().find_map(|words| line.find(words))?;
         Some(line[at..].trim_end())
     });
     let mut all: Vec<&str> = said.collect();
@@ -201,9 +213,15 @@ impl Act<'_> {
         self.may_go(intent, &config, view, &row.node)?;
         let mut wishes = self.cluster.wishes(&intent.placement);
         wishes.avoid.push(row.node.clone());
+        let named = devices::named(&config);
+        if !named.is_empty() {
+            let learned = devices::learn(self.cluster).await;
+            learned.map_err(|error| self.trouble("reading the mappings of devices", &error))?;
+        }
         let mut ask = Ask {
             cpus: row.processors(),
             memory: row.memory,
+            devices: devices::places(&self.cluster.state(), &named),
             bridges: intent.bridges.clone(),
             ignore: Some(intent.guest),
             ..Ask::default()
@@ -304,7 +322,7 @@ fn not_meant(intent: &MigrationIntent) -> Outcome {
 }
 
 /// Whether a first-boot image of ours holds the guest where it is: PVE moves no disc of a local storage.
-fn has_local_seed(config: &GuestConfig, view: &View, node: &NodeName) -> bool {
+pub(super) fn has_local_seed(config: &GuestConfig, view: &View, node: &NodeName) -> bool {
     let seeds = config.iter().filter(|(_, value)| is_seed(value));
     let mut storages = seeds.filter_map(|(_, value)| storage_of(value));
     storages.any(|storage| {
@@ -358,5 +376,12 @@ mod tests {
             "can't migrate local disk 'local-lvm:vm-101-disk-0': non-migratable snapshot exists"
         );
         assert_eq!(obstacles(&["ERROR: no route to host".to_owned()]), "");
+        let mapped = "2026-01-01 00:00:01 ERROR: migration aborted (duration 00:00:00): can't live migrate running VM which uses \
+                      following mapped devices: hostpci0:gpu";
+        let told = obstacles(&[mapped.to_owned()]);
+        assert!(
+            told.ends_with("hostpci0:gpu") && told.starts_with("can't"),
+            "{told}"
+        );
     }
 }

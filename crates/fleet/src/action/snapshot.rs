@@ -9,7 +9,7 @@ use pve::{
 };
 use sha2::{Digest as _, Sha256};
 
-use super::{Act, Flow, failed};
+use super::{Act, Flow, failed, migrate::has_local_seed};
 use crate::{
     Event, Failure, Outcome, PowerFact, Upid, Waiting,
     cloudinit::hex,
@@ -20,6 +20,9 @@ use crate::{
     record::{InFlight, Reverting, StepKind, Subject},
     view::{GuestRow, View},
 };
+
+/// The age in seconds of a guest whose first-boot image is in its drive to stay.
+const KEPT: u64 = 600;
 
 impl Act<'_> {
     pub(super) async fn snapshot(&mut self, intent: &SnapshotIntent) -> Flow<Outcome> {
@@ -133,10 +136,21 @@ impl Act<'_> {
         match intent.wish {
             SnapshotWish::Present => {
                 let has_seed = |config: &GuestConfig| config.iter().any(|(_, v)| is_seed(v));
+                let is_tied = |config: &GuestConfig| {
+                    row.uptime < KEPT && has_local_seed(config, &view, &row.node)
+                };
                 let mut memory = intent.memory && row.kind == pve::GuestKind::Qemu;
-                if ours.is_none() && memory && config.as_ref().is_some_and(has_seed) {
-                    // Going back to its memory would want the image, which is removed when the guest has read it. The
-                    // list of guests may be behind a start.
+                let waits = config.as_ref().is_some_and(|config| {
+                    if memory {
+                        has_seed(config)
+                    } else {
+                        is_tied(config)
+                    }
+                });
+                if ours.is_none() && waits {
+                    // Going back to its memory would want the image, which is removed when the guest has read it; and a
+                    // snapshot that names a disc of one node alone keeps the guest there. The list of guests may be behind
+                    // a start.
                     if self.power_now(&view).await != Some(PowerFact::Stopped) {
                         let text = "the first-boot image is still in its drive";
                         return Err(self.wait(Waiting::Guest, text, Duration::from_secs(5)));

@@ -123,7 +123,7 @@ pub(super) fn disks(
     Ok(())
 }
 
-fn is_linked(source: &Source) -> bool {
+pub(crate) fn is_linked(source: &Source) -> bool {
     let linked = CloneMode::Linked;
     matches!(source, Source::Template { mode, .. } if *mode == linked)
 }

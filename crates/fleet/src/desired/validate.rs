@@ -2,7 +2,7 @@
 
 pub(super) mod together;
 
-use pve::Release;
+use pve::{GuestConfig, Release};
 
 use super::Invalid;
 use crate::{
@@ -18,6 +18,12 @@ const ROOT_ONLY_EXTRA: &[&str] = &[
     "skiplock",
     "affinity",
     "hugepages",
+    "arch",
+    "ivshmem",
+    "keephugepages",
+    "spice_enhancements",
+    "amd-sev",
+    "intel-tdx",
 ];
 
 /// Whether only root may set this key to this value.
@@ -28,7 +34,7 @@ pub(crate) fn is_root_only(key: &str, value: &str) -> bool {
         "usb" => !value.contains("mapping=") && !value.contains("spice"),
         "serial" => value != "socket",
         "parallel" => true,
-        _ => ROOT_ONLY_EXTRA.contains(&key) || ["arch", "ivshmem", "keephugepages"].contains(&key),
+        _ => ROOT_ONLY_EXTRA.contains(&key),
     }
 }
 
@@ -111,6 +117,13 @@ pub(crate) fn validate(intent: &GuestIntent, root: bool) -> Result<(), Invalid> 
         root_only(intent)?;
     }
     Ok(())
+}
+
+/// Checks an intent against the guest that is to be copied, and so decides what is not declared.
+pub(crate) fn suits_source(intent: &GuestIntent, source: &GuestConfig) -> Result<(), Invalid> {
+    let machine = intent.hardware.machine.as_deref();
+    let machine = machine.or(source.get("machine")).unwrap_or_default();
+    together::pci(intent, together::is_q35(machine))
 }
 
 /// Checks an intent against the cluster it is for: what this release or that storage cannot do is refused, not left out.

@@ -17,7 +17,7 @@ use super::{
 use crate::{
     Failure, NodeName, Outcome, Size, Vmid, Waiting,
     cluster::State,
-    desired::ROOT_NAME,
+    desired::{self, ROOT_NAME},
     intent::{Bus, DiskRole, DiskSlot, Mac, Source},
     mark,
     place::{self, Ask, Choice, Hold},
@@ -36,6 +36,10 @@ impl Pass<'_> {
             return Ok(outcome);
         }
         let originals = self.originals(view).await?;
+        if let Some(original) = originals.first() {
+            let suits = desired::suits_source(self.intent, &original.config);
+            suits.map_err(|invalid| failed(Failure::Invalid, invalid.to_string()))?;
+        }
         if self.intent.placement.fit_numa {
             let learned = self.cluster.learn_sockets(view).await;
             learned.map_err(|error| self.trouble("reading the sockets of nodes", &error))?;
@@ -164,6 +168,7 @@ impl Pass<'_> {
                 .iter()
                 .map(|original| original.site.clone())
                 .collect(),
+            linked: desired::is_linked(&self.intent.source),
             bridges: self.intent.nics.iter().map(|n| n.bridge.clone()).collect(),
             ..Ask::default()
         };

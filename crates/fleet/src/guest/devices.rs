@@ -6,7 +6,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use pve::api::hardware::DeviceMapping;
+use pve::{GuestConfig, api::hardware::DeviceMapping};
 use tokio::time::Instant;
 
 use super::{Flow, Pass};
@@ -15,6 +15,7 @@ use crate::{
     cluster::{Cluster, State},
     facts::{DeviceFacts, Mappings},
     place::{Device, Stock},
+    prop::Prop,
     view::View,
 };
 
@@ -65,6 +66,50 @@ fn by_name(mappings: &[DeviceMapping]) -> Mappings {
     let all = mappings.iter();
     all.map(|mapping| (mapping.id.clone(), nodes(mapping)))
         .collect()
+}
+
+/// A device by the name of its mapping: its kind, and the name.
+type Named = (&'static str, String);
+
+/// The devices that a guest of this configuration is given.
+pub(crate) fn named(config: &GuestConfig) -> Vec<Named> {
+    let of = |kind: &'static str, prefix: &str| {
+        let all = config.indexed(prefix).into_iter();
+        let name = |text: &str| Some(Prop::parse(prefix, text).get("mapping")?.to_owned());
+        all.filter_map(move |(_, text)| Some((kind, name(text)?)))
+            .collect::<Vec<Named>>()
+    };
+    [of("PCI", "hostpci"), of("USB", "usb")].concat()
+}
+
+/// Where there are devices of these names.
+pub(crate) fn places(state: &State, named: &[Named]) -> Vec<Device> {
+    let facts = &state.facts.devices;
+    let on = |(kind, mapping): &Named| {
+        let known = if *kind == "PCI" {
+            &facts.pci
+        } else {
+            &facts.usb
+        };
+        let there = known.get(mapping).into_iter().flatten();
+        let stock = |(node, all): (&NodeName, &usize)| {
+            (
+                node.clone(),
+                Stock {
+                    all: *all,
+                    given: 0,
+                },
+            )
+        };
+        there.map(stock).collect()
+    };
+    let device = |name: &Named| Device {
+        kind: name.0,
+        mapping: name.1.clone(),
+        count: 0,
+        on: on(name),
+    };
+    named.iter().map(device).collect()
 }
 
 impl Pass<'_> {

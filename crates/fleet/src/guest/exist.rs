@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use pve::{
-    GuestConfig, GuestKind,
+    ConfigChange, GuestConfig, GuestKind,
     api::guest::migrate::{MigrateLxc, MigrateQemu},
 };
 use tokio::time::Instant;
@@ -12,6 +12,8 @@ use super::{
     Flow, LAG, Pass, failed,
     look::{Sight, is_making},
     make::UNNAMED,
+    seed::NO_DISC,
+    source::{discs, is_shared, storage_of},
     working,
 };
 use crate::{
@@ -49,11 +51,10 @@ impl Pass<'_> {
             match self.look(&identity).await? {
                 Sight::Ours(config, node) => {
                     if let Some(lock) = config.lock().filter(|lock| is_making(lock)) {
-                        let message = format!("the guest is being made ({lock})");
                         self.memory(|memory| memory.model = None);
-                        self.cluster
-                            .remind(&self.intent.owner, Duration::from_secs(2));
-                        return Ok(working(StepKind::Clone, message));
+                        // Its node may have died over it, and the lock stays then.
+                        let why = self.unfinished(&identity, lock).await?;
+                        return Ok(self.wait(Waiting::Locked, why, Duration::from_mins(1)));
                     }
                     let now = Instant::now();
                     self.record.stage = Stage::Made;
@@ -112,6 +113,7 @@ impl Pass<'_> {
             return Ok(());
         }
         self.verify(identity).await?;
+        self.take_discs_out(identity, node).await?;
         let message = format!("moving the copy from {node} to {}", identity.node);
         let mut how = MigrateQemu::online(identity.node.clone());
         how.online = false;
@@ -137,6 +139,29 @@ impl Pass<'_> {
             self.event("Moving", message);
         }
         moved.map_or(Ok(()), Err)
+    }
+
+    /// Takes discs out of a copy that its source had in its drives: PVE moves no guest with a disc of one node alone.
+    async fn take_discs_out(&mut self, identity: &Identity, node: &NodeName) -> Flow<()> {
+        let view = self.view()?;
+        let model = match self.memory(|memory| memory.model.clone()) {
+            Some(model) => model,
+            None => self.ours(identity).await?.0,
+        };
+        let local = |volume: &str| storage_of(volume).is_some_and(|it| !is_shared(&view, &it));
+        let mut set = GuestConfig::new();
+        for (slot, volume) in discs(&model) {
+            if volume.contains(":iso/") && local(&volume) {
+                set.set(&slot, NO_DISC);
+            }
+        }
+        if set.is_empty() {
+            return Ok(());
+        }
+        let change = ConfigChange::set(set);
+        let sent = self.handle(node, identity.vmid).configure(&change).await;
+        self.memory(|memory| memory.model = None);
+        sent.map_err(|error| self.node_trouble(node, "taking discs out of the copy", &error))
     }
 
     async fn keep_as_declared(

@@ -73,11 +73,13 @@ impl Pass<'_> {
                     return Err(self.wait(Waiting::Source, message, Duration::from_secs(30)));
                 }
                 Ok(config) => {
-                    let shared = all_shared(&config, view, &node);
+                    let disks_shared = all_shared(&volumes(&config), view, &node);
+                    let shared = disks_shared && all_shared(&discs(&config), view, &node);
                     let site = Site {
                         vmid,
                         node,
                         shared,
+                        disks_shared,
                         storages: self.storages_kept(&config),
                     };
                     originals.push(Original {
@@ -247,7 +249,8 @@ impl Pass<'_> {
                     root_disk(&original.config).is_some_and(|root| root.storage == Some(wanted))
                 });
                 // What links to a local disk cannot move away from it.
-                linkable && reach != Reach::Move && (stays || moves)
+                let tied = reach == Reach::Move && !original.site.disks_shared;
+                linkable && !tied && (stays || moves)
             }
         }
     }
@@ -347,8 +350,21 @@ pub(super) fn is_shared(view: &View, storage: &StorageId) -> bool {
     rows.any(|((id, _), row)| id == storage && row.shared)
 }
 
-fn all_shared(config: &GuestConfig, view: &View, node: &NodeName) -> bool {
-    volumes(config).iter().all(|(_, volume)| {
+/// The volumes in a guest's CD drives, PVE's own first-boot disc among them.
+pub(super) fn discs(config: &GuestConfig) -> Vec<(String, String)> {
+    config
+        .iter()
+        .filter(|(key, value)| key.parse::<DiskSlot>().is_ok() && value.contains("media=cdrom"))
+        .filter_map(|(key, value)| {
+            let prop = Prop::parse(key, value);
+            let volume = prop.get("file").filter(|file| file.contains(':'))?;
+            Some((key.to_owned(), volume.to_owned()))
+        })
+        .collect()
+}
+
+fn all_shared(volumes: &[(String, String)], view: &View, node: &NodeName) -> bool {
+    volumes.iter().all(|(_, volume)| {
         storage_of(volume)
             .and_then(|id| view.storage(&id, node).map(|row| row.shared))
             .unwrap_or(false)

@@ -232,13 +232,11 @@ impl Work<'_> {
     }
 
     async fn import(&mut self, node: &NodeName, replica: &ReplicaRecord) -> Flow<Outcome> {
-        self.enter(node)?;
         let qemu = self.cluster.client.node(node).qemu(replica.vmid);
         if replica.attempts > 0 {
             // An earlier answer may have been lost.
             match qemu.config(ConfigView::Next).await {
                 Ok(config) if self.is_mine(&config) && config.lock().is_none() => {
-                    self.cluster.exit(&self.intent.owner, End::Other);
                     let stage = if config.is_template() {
                         ReplicaStage::Template
                     } else {
@@ -261,6 +259,7 @@ impl Work<'_> {
                 Err(error) => return Err(self.trouble("reading the guest", &error)),
             }
         }
+        self.enter(node)?;
         if let Some(replica) = self.record.replicas.get_mut(node) {
             replica.attempts += 1;
         }

@@ -100,7 +100,7 @@ impl Work<'_> {
         }
         let text = all.into_iter().collect::<Vec<_>>().join(";");
         let change = ConfigChange {
-            digest: config.get("digest").map(str::to_owned),
+            digest: config.digest().map(str::to_owned),
             ..ConfigChange::set(GuestConfig::new().with("tags", text))
         };
         let sent = self

@@ -220,6 +220,7 @@ fn the_node_with_the_template_wins_and_moving_a_copy_is_the_last_resort() {
         vmid: vmid(9000),
         node: node("pve2"),
         shared: false,
+        disks_shared: false,
         storages: BTreeSet::new(),
     }];
     let choice = choose(&view, &Placement::default(), &wanted).unwrap();
@@ -228,6 +229,11 @@ fn the_node_with_the_template_wins_and_moving_a_copy_is_the_last_resort() {
         nodes: vec![node("pve1")],
         ..Placement::default()
     };
+    assert_eq!(choose(&view, &only, &wanted).unwrap().reach, Reach::Move);
+    wanted.linked = true;
+    let none = choose(&view, &only, &wanted).unwrap_err().to_string();
+    assert!(none.contains("on pve2 alone"), "{none}");
+    wanted.sources[0].disks_shared = true;
     assert_eq!(choose(&view, &only, &wanted).unwrap().reach, Reach::Move);
     wanted.sources[0].shared = true;
     assert_eq!(choose(&view, &only, &wanted).unwrap().reach, Reach::Shared);

@@ -240,6 +240,8 @@ async fn an_image_goes_though_the_vmid_of_its_template_to_be_is_anothers_by_now(
     let mut bench = Bench::new();
     bench.ready().await;
     let (intent, mut record) = (image("noble", &url), ImageRecord::default());
+    let busy = Fault::every("POST /nodes/{node}/qemu", Action::die("got no worker"));
+    bench.cluster().control().inject(busy);
     let replica = loop {
         record = bench.fleet.image(&intent, &record).await.record;
         let (node, replica) = match record.replicas.first_key_value() {
@@ -251,6 +253,7 @@ async fn an_image_goes_though_the_vmid_of_its_template_to_be_is_anothers_by_now(
         }
         bench.run_for(Duration::from_secs(1)).await;
     };
+    bench.cluster().control().clear();
     let (node, vmid) = replica;
     let nodes = bench.cluster().nodes();
     let other = nodes.into_iter().find(|other| other != node.as_str());

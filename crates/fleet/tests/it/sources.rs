@@ -405,3 +405,54 @@ async fn a_guest_that_has_got_the_number_of_the_source_is_not_copied() {
     assert!(waits, "{outcome:?}");
     assert_eq!(bench.inventory().await.of(&second).len(), 0);
 }
+
+/// A template with its disk on shared storage and something of one node alone in its CD drive.
+async fn with_disc(bench: &mut Bench, disc: &str) {
+    let client = bench.client();
+    let pve1 = client.node(&NodeName::new("pve1").unwrap());
+    let local = pve1.storage(&StorageId::new("local").unwrap());
+    let iso = pve::api::storage::upload::Upload::iso("tools.iso", 4);
+    let task = local.upload_bytes(&iso, "data".into()).await.unwrap();
+    client.wait(&task).await.unwrap();
+    let vmid = pve::Vmid::new(9100).unwrap();
+    let mut clone = pve::CloneGuest::new(vmid);
+    clone.name = Some("with-disc".to_owned());
+    clone.full = Some(true);
+    clone.storage = Some(StorageId::new("ceph").unwrap());
+    let original = pve1.qemu(pve::Vmid::new(9000).unwrap());
+    let task = original.clone_to(&clone).await.unwrap();
+    client.wait(&task).await.unwrap();
+    let copy = pve1.qemu(vmid);
+    let change = pve::ConfigChange::set(pve::GuestConfig::new().with("ide2", disc));
+    copy.configure(&change).await.unwrap();
+    if let Some(task) = copy.make_template().await.unwrap() {
+        client.wait(&task).await.unwrap();
+    }
+    bench.run_for(std::time::Duration::from_secs(15)).await;
+}
+
+/// PVE copies nothing onto another node that has a disc of one node alone in a drive.
+#[tokio::test(start_paused = true)]
+async fn a_template_with_a_disc_of_one_node_alone_is_copied_to_any_node() {
+    for disc in ["local:iso/tools.iso,media=cdrom", "local-lvm:cloudinit"] {
+        for mode in [CloneMode::Auto, CloneMode::Linked, CloneMode::Full] {
+            let mut bench = Bench::new();
+            bench.ready().await;
+            with_disc(&mut bench, disc).await;
+            let mut intent = machine("web", TEMPLATE);
+            intent.source = Source::Template {
+                from: TemplateRef::Name("with-disc".to_owned()),
+                mode,
+                snapshot: None,
+            };
+            intent.placement.nodes = vec![NodeName::new("pve2").unwrap()];
+            let owner = bench.want(intent);
+            bench.run().await;
+            let progress = bench.progress(&owner);
+            assert_eq!(progress.outcome, Outcome::Settled, "{}", bench.stories());
+            assert_eq!(progress.facts.node, Some(NodeName::new("pve2").unwrap()));
+            let linked = bench.record(&owner).linked;
+            assert_eq!(linked, Some(mode != CloneMode::Full), "{disc} {mode:?}");
+        }
+    }
+}

@@ -7,7 +7,7 @@ use fleet::{
     StepKind, StorageId, Waiting, intent::Power, record::Leftover,
 };
 use pve::{
-    VolumeId,
+    ConfigChange, GuestConfig, VolumeId,
     api::{guest::ConfigView, storage::upload::Upload},
     task::TaskFilter,
 };
@@ -190,6 +190,35 @@ async fn a_copy_left_locked_by_a_node_that_died_is_told_of_and_made_under_anothe
     assert_ne!(first, second, "{story}");
     assert!(inventory.guests.contains_key(&first.get()), "never removed");
     assert!(story.contains("qm unlock"), "{story}");
+}
+
+/// A node that dies while it copies a guest with several disks has written our mark by then, and its lock.
+#[tokio::test(start_paused = true)]
+async fn a_copy_of_ours_that_nobody_makes_any_more_is_told_of_and_seldom_looked_at() {
+    let mut bench = Bench::new();
+    bench.ready().await;
+    let owner = bench.want(machine("web", TEMPLATE));
+    bench.call(&owner).await;
+    let identity = bench.record(&owner).identity.clone().unwrap();
+    let config = GuestConfig::new()
+        .with("name", "web")
+        .with("description", fleet::mark::describe("", &owner));
+    let node = bench.client().node(&identity.node);
+    let create = pve::api::qemu::CreateQemu::new(identity.vmid, config);
+    let task = node.create_qemu(&create).await.unwrap();
+    bench.client().wait(&task).await.unwrap();
+    let lock = ConfigChange::set(GuestConfig::new().with("lock", "clone"));
+    node.qemu(identity.vmid).configure(&lock).await.unwrap();
+    let matter = bench.matters.get_mut(&owner).unwrap();
+    matter.record.stage = fleet::record::Stage::Making;
+    bench.restart();
+    bench.ready().await;
+    bench.call_now(&owner).await;
+    bench.run_for(Duration::from_mins(10)).await;
+    let outcome = bench.progress(&owner).outcome.clone();
+    assert_eq!(waits_for(&outcome), Some(Waiting::Locked), "{outcome:?}");
+    assert!(format!("{outcome:?}").contains("qm unlock"), "{outcome:?}");
+    assert!(bench.own_requests() < 60, "{}", bench.counts());
 }
 
 #[tokio::test(start_paused = true)]

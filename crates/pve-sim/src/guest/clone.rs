@@ -130,7 +130,8 @@ fn rights(
         if !drive.is_plain_cdrom() {
             call.need(&format!("/storage/{used}"), &["Datastore.AllocateSpace"])?;
         }
-        shared &= call.world.storages.get(used)?.def.shared;
+        // Another storage for the copy does not help it there.
+        shared &= call.world.storages.get(of_drive)?.def.shared;
     }
     if !call.caller.is_root() {
         for (_, value) in source.iter().filter(|(name, _)| options::is(name, "net")) {

@@ -13,7 +13,7 @@ use super::configure::root_only;
 use super::create::drives;
 use super::disks::gib;
 use super::drive::Drive;
-use super::{Guest, Kind, lxc, options, outside, power, read, snapshot};
+use super::{Guest, Kind, lxc, options, outside, permit, power, read, snapshot};
 use crate::access::Caller;
 use crate::call::{Call, Reply};
 use crate::clock::calendar;
@@ -330,6 +330,7 @@ async fn run(worker: &Worker, kind: Kind, vmid: u32, how: &Move) -> Result<(), F
         ));
     }
     let running = worker.world(|world| world.guests.get(vmid).is_some_and(Guest::is_running));
+    worker.world(|world| mapped_devices(world, &node, vmid, how, running))?;
     let (problems, loads) = worker.world(|world| scan(world, kind, &node, vmid, how, running))?;
     for problem in &problems {
         say(worker, problem);
@@ -387,6 +388,47 @@ async fn run(worker: &Worker, kind: Kind, vmid: u32, how: &Move) -> Result<(), F
     Ok(())
 }
 
+/// Devices that are named by a mapping must be on the other node, and cannot go along while the guest runs.
+fn mapped_devices(
+    world: &World,
+    node: &str,
+    vmid: u32,
+    how: &Move,
+    running: bool,
+) -> Result<(), Failure> {
+    let Ok(guest) = world.guests.find(Kind::Qemu, node, vmid) else {
+        return Ok(());
+    };
+    let (mut mapped, mut missing) = (Vec::new(), Vec::new());
+    for (name, value) in &guest.config.current {
+        let kind = match options::indexed(name) {
+            Some(("hostpci", _)) => "pci",
+            Some(("usb", _)) => "usb",
+            _ => continue,
+        };
+        let Some(id) = permit::mapped(value) else {
+            continue;
+        };
+        mapped.push(format!("{name}:{id}"));
+        if !world.mappings.is_on(kind, id, &how.target) {
+            missing.push(name.clone());
+        }
+    }
+    if running && !mapped.is_empty() {
+        let mapped = mapped.join(", ");
+        return Err(Failure::die(format!(
+            "can't live migrate running VM which uses following mapped devices: {mapped}"
+        )));
+    }
+    if !missing.is_empty() {
+        let (target, missing) = (&how.target, missing.join(", "));
+        return Err(Failure::die(format!(
+            "can't migrate to '{target}': missing mapped devices {missing}"
+        )));
+    }
+    Ok(())
+}
+
 /// Looks through the guest's volumes: what stands in the way, and what has to be carried.
 fn scan(
     world: &World,
@@ -422,6 +464,11 @@ fn scan(
             .filter(|(name, _)| options::is(name, "unused"))
             .map(|(name, value)| (name.clone(), Drive::parse(value).file().to_owned(), false)),
     );
+    let kept = guest.config.snapshots.values();
+    volumes.extend(kept.flat_map(drives).filter_map(|(name, drive)| {
+        let volume = drive.volume().filter(|_| drive.is_plain_cdrom())?;
+        Some((name.to_owned(), volume.to_owned(), true))
+    }));
     let states = guest.config.snapshots.values();
     volumes.extend(
         states
@@ -445,7 +492,10 @@ fn scan(
             continue;
         }
         if cdrom {
-            problems.push(format!("can't migrate local cdrom '{volid}'"));
+            let text = format!("can't migrate local disk '{volid}': local cdrom image");
+            if !problems.contains(&text) {
+                problems.push(text);
+            }
             continue;
         }
         let attached = option != "vmstate" && !options::is(&option, "unused");

@@ -288,6 +288,11 @@ fn mapped_devices(world: &World, node: &str, config: &Config) -> Result<(), Fail
             Some("usb") => ("usb", "USB"),
             _ => continue,
         };
+        let express = value.split(',').any(|item| item == "pcie=1");
+        let machine = config.get("machine").unwrap_or_default();
+        if express && !machine.contains("q35") {
+            return Err(Failure::die("q35 machine model is not enabled"));
+        }
         if let Some(id) = permit::mapped(value)
             && !world.mappings.is_on(kind, id, node)
         {

@@ -84,10 +84,11 @@ fn denied(text: &str) -> Error {
 
 /// Some of the handlers' own checks come as parameter errors, keyed by the parameter that names the object.
 fn parameters(message: &str, errors: BTreeMap<String, String>) -> Error {
-    if errors
-        .values()
-        .any(|text| text.starts_with("hotplug problem"))
-    {
+    // The first words are those of machines, the second those of containers.
+    let hotplug = |text: &String| {
+        text.starts_with("hotplug problem") || text.starts_with("unable to hotplug ")
+    };
+    if errors.values().any(hotplug) {
         return Error::Hotplug { errors };
     }
     if let Some((key, text)) = errors.first_key_value().filter(|_| errors.len() == 1) {
@@ -373,6 +374,7 @@ fn state(text: &str) -> Option<Error> {
         () if has("snapshot feature is not available")
             || has("Linked clone feature is not supported")
             || has("feature is not available")
+            || has("Linked clone feature for")
             || has("does not support vm images")
             || has("can't clone to non-shared storage") =>
         {

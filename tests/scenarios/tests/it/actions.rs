@@ -590,3 +590,44 @@ async fn a_backup_goes_with_its_object_though_its_machine_is_gone_or_another() {
     bed.delete::<VMBackup>("second").await;
     assert_eq!(bed.backups("nfs").await, Vec::<String>::new());
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_copy_of_a_snapshot_waits_for_it_and_is_told_when_it_is_anothers() {
+    let bed = with_machine().await;
+    let clone = |of: &str| {
+        json!({
+            "apiVersion": "infra.virtrigaud.io/v1beta1", "kind": "VMClone",
+            "metadata": { "name": format!("copy-of-{of}") },
+            "spec": { "sourceVMRef": { "name": "web-server" }, "snapshotRef": { "name": of } },
+        })
+    };
+    let snapshot = |name: &str, of: &str| {
+        json!({
+            "apiVersion": "infra.virtrigaud.io/v1beta1", "kind": "VMSnapshot",
+            "metadata": { "name": name }, "spec": { "vmRef": { "name": of } },
+        })
+    };
+    bed.try_apply(&clone("mine")).await.unwrap();
+    bed.until_reason::<VirtualMachine>("copy-of-mine", "Ready", "WaitingForSource")
+        .await;
+    bed.try_apply(&snapshot("mine", "web-server"))
+        .await
+        .unwrap();
+    bed.until_ready::<VMSnapshot>("mine").await;
+    bed.sleep(Duration::from_secs(5)).await;
+    let copy: VirtualMachine = bed.get("copy-of-mine").await;
+    assert!(copy.status.unwrap().vmid.is_some(), "it is begun at once");
+    bed.until_ready::<VMClone>("copy-of-mine").await;
+
+    bed.try_apply(&snapshot("theirs", "another")).await.unwrap();
+    bed.try_apply(&clone("theirs")).await.unwrap();
+    let told: VirtualMachine = bed
+        .until_reason("copy-of-theirs", "Ready", "InvalidSpec")
+        .await;
+    let status = told.status.unwrap();
+    let ready = condition(&status.conditions, "Ready").unwrap();
+    assert!(
+        ready.message.contains("spec.cloneFrom.snapshotRef"),
+        "{ready:?}"
+    );
+}

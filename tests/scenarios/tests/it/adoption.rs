@@ -1,11 +1,13 @@
 //! Taking over machines that exist.
 
-use api::vm::VirtualMachine;
+use std::time::Duration;
+
+use api::vm::{VMClone, VirtualMachine, condition};
 use pve::{CreateQemu, GuestConfig, NodeName, Vmid, api::guest::ConfigView};
 use scenarios::Bed;
 use serde_json::{Value, json};
 
-use crate::prepared;
+use crate::{manifest, prepared};
 
 const VMID: u32 = 4711;
 const CARD: &str = "e1000=BC:24:11:00:00:99,bridge=vmbr0,firewall=1,rate=3,tag=5";
@@ -111,4 +113,81 @@ async fn what_was_taken_over_stays_so_and_what_is_looked_at_must_exist() {
     );
     bed.delete::<VirtualMachine>("old").await;
     assert!(guest.config(ConfigView::Next).await.is_ok());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_machine_that_is_only_looked_at_shows_its_addresses_and_how_its_power_differs() {
+    let bed = prepared().await;
+    bed.apply(manifest!("machine")).await;
+    bed.until_ready::<VirtualMachine>("web-server").await;
+    let vmid = bed.guest("web-server").await.vmid;
+    bed.change::<VirtualMachine>("web-server", json!({ "deletionPolicy": "Orphan" }))
+        .await;
+    bed.delete::<VirtualMachine>("web-server").await;
+
+    let spec =
+        json!({ "adopt": { "vmid": vmid }, "managementPolicy": "Observe", "powerState": "Off" });
+    bed.apply(&adopter(&spec).to_string()).await;
+    let has_addresses =
+        |vm: &VirtualMachine| vm.status.as_ref().is_some_and(|it| !it.ips.is_empty());
+    let seen = bed.until("old", "seen with addresses", has_addresses).await;
+    let status = seen.status.unwrap();
+    assert_eq!(status.drift, ["power"]);
+    let ready = condition(&status.conditions, "Ready").unwrap();
+    assert_eq!(
+        (&*ready.status, &*ready.message),
+        ("True", "the guest runs")
+    );
+    assert!(
+        bed.guest("web-server").await.running,
+        "nothing is done to it"
+    );
+    let before = bed.pve().control().total();
+    bed.sleep(Duration::from_mins(10)).await;
+    assert!(bed.pve().control().total() - before < 200);
+
+    let mut restart = adopter(&spec);
+    restart["spec"]["restarts"] = json!(1);
+    let refused = bed.try_apply(&restart).await.unwrap_err().to_string();
+    assert!(refused.contains("restarts can have no effect"), "{refused}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_template_can_be_looked_at_and_its_copies_share_its_disks() {
+    let bed = prepared().await;
+    let mut template = adopter(&json!({ "adopt": { "vmid": 9000 } }));
+    template["metadata"]["name"] = json!("template-vm");
+    bed.try_apply(&template).await.unwrap();
+    bed.until_reason::<VirtualMachine>("template-vm", "Ready", "InvalidSpec")
+        .await;
+    let told = bed.story("template-vm").await;
+    assert!(told.contains("managementPolicy Observe"), "{told}");
+    template["spec"]["managementPolicy"] = json!("Observe");
+    bed.try_apply(&template).await.unwrap();
+    bed.until_ready::<VirtualMachine>("template-vm").await;
+
+    bed.apply(manifest!("clone")).await;
+    let clone: VMClone = bed.until_ready("web-clone").await;
+    assert_eq!(clone.status.unwrap().linked, Some(true));
+    let disk = bed.guest("web-clone").await.key("scsi0").to_owned();
+    assert!(disk.contains("base-9000"), "{disk}");
+
+    // How it was made cannot be changed any more.
+    let mut made = serde_json::to_value(bed.get::<VirtualMachine>("web-clone").await).unwrap();
+    made["spec"]["linkedClone"] = json!(false);
+    for managed in [
+        "managedFields",
+        "resourceVersion",
+        "uid",
+        "creationTimestamp",
+        "generation",
+    ] {
+        made["metadata"].as_object_mut().unwrap().remove(managed);
+    }
+    made.as_object_mut().unwrap().remove("status");
+    let refused = bed.try_apply(&made).await.unwrap_err().to_string();
+    assert!(
+        refused.contains("linkedClone is used when the machine is made"),
+        "{refused}"
+    );
 }

@@ -520,3 +520,24 @@ spec: { vmRef: { name: web-server }, storage: nfs, deletionPolicy: Delete }
     assert_eq!(bed.backups("nfs").await, Vec::<String>::new());
     bed.until_gone::<Provider>("proxmox-prod").await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn who_is_off_has_no_addresses() {
+    let bed = prepared().await;
+    bed.apply(manifest!("machine")).await;
+    bed.apply(include_str!("manifests/container.yaml")).await;
+    let machine: VirtualMachine = bed.until_ready("web-server").await;
+    let container: Container = bed.until_ready("cache").await;
+    assert!(!machine.status.unwrap().ips.is_empty());
+    assert!(!container.status.unwrap().ips.is_empty());
+    bed.change::<VirtualMachine>("web-server", json!({ "powerState": "Off" }))
+        .await;
+    bed.change::<Container>("cache", json!({ "powerState": "Off" }))
+        .await;
+    let off: VirtualMachine = bed.until_ready("web-server").await;
+    let status = off.status.unwrap();
+    assert!(status.ips.is_empty(), "{:?}", status.ips);
+    assert!(status.networks.iter().all(|network| network.ips.is_empty()));
+    let off: Container = bed.until_ready("cache").await;
+    assert!(off.status.unwrap().ips.is_empty());
+}

@@ -15,6 +15,7 @@ mod effects;
 mod failures;
 mod fields;
 mod images;
+mod providers;
 mod references;
 mod reverts;
 mod schedules;

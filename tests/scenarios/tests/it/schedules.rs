@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use api::vm::{VMSnapshot, VMSnapshotSchedule, VirtualMachine};
+use api::vm::{Phase, VMSnapshot, VMSnapshotSchedule, VirtualMachine};
 use scenarios::Bed;
 use serde_json::json;
 
@@ -44,4 +44,77 @@ async fn a_snapshot_goes_when_it_is_too_old_though_no_other_is_due() {
         assert_eq!(bed.names::<VMSnapshot>().await, Vec::<String>::new());
         assert_eq!(bed.snapshots("web-server").await, Vec::<String>::new());
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_schedule_of_a_machine_that_is_not_there_says_so_until_it_comes() {
+    let bed = prepared().await;
+    let schedule = json!({
+        "apiVersion": "infra.virtrigaud.io/v1beta1", "kind": "VMSnapshotSchedule",
+        "metadata": { "name": "hourly" },
+        "spec": { "vmRef": { "name": "web-server" }, "schedule": "0 * * * *" },
+    });
+    bed.try_apply(&schedule).await.unwrap();
+    bed.until_reason::<VMSnapshotSchedule>("hourly", "Ready", "MachineNotFound")
+        .await;
+    bed.sleep(Duration::from_hours(2)).await;
+    let status = bed
+        .get::<VMSnapshotSchedule>("hourly")
+        .await
+        .status
+        .unwrap();
+    assert_eq!(status.last_schedule_time, None, "nothing was taken");
+    bed.apply(manifest!("machine")).await;
+    bed.until_ready::<VirtualMachine>("web-server").await;
+    bed.until_ready::<VMSnapshotSchedule>("hourly").await;
+    bed.sleep(Duration::from_hours(1)).await;
+    assert_eq!(bed.names::<VMSnapshot>().await.len(), 1);
+}
+
+/// A machine whose disks have no snapshots.
+async fn without_snapshots() -> Bed {
+    let bed = prepared().await;
+    let busy = pve_sim::Action::die("snapshot feature is not available");
+    let route = "POST /nodes/{node}/qemu/{vmid}/snapshot";
+    bed.pve()
+        .control()
+        .inject(pve_sim::Fault::every(route, busy));
+    bed.apply(manifest!("machine")).await;
+    bed.until_ready::<VirtualMachine>("web-server").await;
+    bed
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_snapshot_that_could_not_be_taken_is_not_taken_later_by_itself() {
+    let mut bed = without_snapshots().await;
+    bed.apply(manifest!("snapshot-memory")).await;
+    let failed = |snapshot: &VMSnapshot| {
+        let status = snapshot.status.as_ref();
+        status.is_some_and(|status| status.phase == Some(Phase::Failed))
+    };
+    bed.until("before-upgrade", "Failed", failed).await;
+    let route = "POST /nodes/{node}/qemu/{vmid}/snapshot";
+    let tried = bed.count(route);
+    bed.pve().control().clear();
+    bed.change::<VirtualMachine>("web-server", json!({ "tags": ["new"] }))
+        .await;
+    bed.until_ready::<VirtualMachine>("web-server").await;
+    bed.crash_operator().await;
+    bed.sleep(Duration::from_mins(10)).await;
+    assert_eq!(bed.count(route), tried);
+    bed.until("before-upgrade", "Failed still", failed).await;
+    bed.delete::<VMSnapshot>("before-upgrade").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_the_snapshots_of_a_schedule_that_fail_the_last_one_stays() {
+    let bed = without_snapshots().await;
+    let schedule = json!({
+        "apiVersion": "infra.virtrigaud.io/v1beta1", "kind": "VMSnapshotSchedule",
+        "metadata": { "name": "hourly" },
+        "spec": { "vmRef": { "name": "web-server" }, "schedule": "0 * * * *" },
+    });
+    bed.try_apply(&schedule).await.unwrap();
+    bed.sleep(Duration::from_hours(5)).await;
+    assert_eq!(bed.names::<VMSnapshot>().await.len(), 1);
 }

@@ -38,6 +38,9 @@ pub(super) fn devices(intent: &GuestIntent) -> Result<(), Invalid> {
             _ => {}
         }
     }
+    let machine = intent.hardware.machine.as_deref();
+    // Its source may have one, which is looked at when it is copied.
+    pci(intent, machine.map_or_else(|| has_origin(intent), is_q35))?;
     let other_model = |model: NicModel| model != NicModel::Virtio;
     for nic in &intent.nics {
         if nic.queues.is_some() && nic.model.is_some_and(other_model) {
@@ -48,6 +51,32 @@ pub(super) fn devices(intent: &GuestIntent) -> Result<(), Invalid> {
         }
     }
     Ok(())
+}
+
+/// Whether a machine type has PCI Express.
+pub(super) fn is_q35(machine: &str) -> bool {
+    machine.contains("q35")
+}
+
+/// Checks that devices are shown as PCI Express only where there is such a bus.
+pub(super) fn pci(intent: &GuestIntent, has_express: bool) -> Result<(), Invalid> {
+    let mut devices = intent.hardware.pci.iter();
+    match devices.find(|device| device.pcie && !has_express) {
+        None => Ok(()),
+        Some(device) => Err(Invalid::new(
+            format!("pciDevices[{}].pcie", device.mapping),
+            "needs the machine q35: set machine to q35, or leave it out",
+        )),
+    }
+}
+
+/// Whether the guest's first configuration comes from elsewhere.
+fn has_origin(intent: &GuestIntent) -> bool {
+    let copied = matches!(
+        intent.source,
+        Source::Template { .. } | Source::Backup { .. }
+    );
+    copied || intent.adopt.is_some()
 }
 
 /// Checks what huge pages, NUMA nodes and memory that can be plugged in need of each other.
@@ -92,10 +121,6 @@ pub(super) fn memory(intent: &GuestIntent) -> Result<(), Invalid> {
 /// The bus a disk will be on; nothing if its source decides that.
 fn bus(disk: &Disk, intent: &GuestIntent) -> Option<Bus> {
     let said = disk.slot.map(|slot| slot.bus).or(disk.bus);
-    let copied = matches!(
-        intent.source,
-        Source::Template { .. } | Source::Backup { .. }
-    );
-    let found = intent.adopt.is_some() || (copied && disk.role == DiskRole::Root);
+    let found = intent.adopt.is_some() || (has_origin(intent) && disk.role == DiskRole::Root);
     said.or((!found).then_some(Bus::Scsi))
 }

@@ -200,3 +200,52 @@ async fn a_move_to_anywhere_goes_elsewhere_when_the_node_that_was_chosen_dies() 
     assert_eq!(moved.outcome, Outcome::Settled, "{}", bench.stories());
     assert_ne!(record.target, Some(first));
 }
+
+/// A guest with a device that two of the three nodes have, running or not.
+async fn with_device(power: fleet::intent::Power) -> (Bench, fleet::Identity) {
+    let mut bench = Bench::new();
+    bench.ready().await;
+    let device = |node: &str| format!("node={node},path=0000:01:00.0,id=10de:2230");
+    let devices = ["pve1", "pve2"].map(device);
+    let mapped = bench.client().create_pci_mapping("gpu", &devices).await;
+    mapped.unwrap();
+    let mut intent = machine("web", TEMPLATE);
+    intent.power = power;
+    intent.placement.nodes = vec![pve::NodeName::new("pve1").unwrap()];
+    intent.hardware.pci = vec![fleet::intent::PciDevice {
+        mapping: "gpu".to_owned(),
+        mdev: None,
+        pcie: false,
+        primary_gpu: None,
+        rombar: None,
+    }];
+    let owner = bench.want(intent);
+    bench.run().await;
+    bench.run_for(Duration::from_secs(30)).await;
+    let identity = bench.record(&owner).identity.clone().expect("an identity");
+    (bench, identity)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_guest_with_a_device_is_not_moved_while_it_runs_and_is_told_why() {
+    let (mut bench, identity) = with_device(fleet::intent::Power::On).await;
+    let intent = anywhere("web", identity.vmid);
+    let mut record = ActionRecord::default();
+    bench.cluster().control().reset_counts();
+    let moved = drive!(bench, migrate, intent, record);
+    let outcome = format!("{:?}", moved.outcome);
+    assert!(matches!(moved.outcome, Outcome::Failed { .. }), "{outcome}");
+    assert!(outcome.contains("hostpci0:gpu"), "{outcome}");
+    let sent = bench.cluster().control().counts();
+    assert_eq!(sent["POST /nodes/{node}/qemu/{vmid}/migrate"], 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_guest_that_is_off_goes_where_there_is_a_device_for_it() {
+    let (mut bench, identity) = with_device(fleet::intent::Power::Off).await;
+    let intent = anywhere("web", identity.vmid);
+    let mut record = ActionRecord::default();
+    let moved = drive!(bench, migrate, intent, record);
+    assert_eq!(moved.outcome, Outcome::Settled, "{:?}", moved.events);
+    assert_eq!(record.target, Some(pve::NodeName::new("pve2").unwrap()));
+}

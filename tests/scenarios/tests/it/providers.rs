@@ -1,0 +1,68 @@
+//! What a Provider says of its cluster, and what it owes to the guests there.
+
+use std::time::Duration;
+
+use api::vm::{Provider, VirtualMachine, condition};
+use kube::api::DeleteParams;
+use scenarios::Bed;
+
+use crate::{manifest, prepared};
+
+/// A bed with a machine that is Ready and a Provider that somebody deletes.
+async fn leaving() -> Bed {
+    let bed = prepared().await;
+    bed.apply(manifest!("machine")).await;
+    bed.until_ready::<VirtualMachine>("web-server").await;
+    let providers = bed.api::<Provider>();
+    let asked = providers.delete("proxmox-prod", &DeleteParams::default());
+    asked.await.unwrap();
+    bed.until_reason::<Provider>("proxmox-prod", "Ready", "InUse")
+        .await;
+    bed
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_guests_of_a_provider_that_leaves_are_looked_after_by_the_next_process_too() {
+    let mut bed = leaving().await;
+    bed.crash_operator().await;
+    bed.sleep(Duration::from_mins(1)).await;
+    bed.delete::<VirtualMachine>("web-server").await;
+    bed.until_gone::<Provider>("proxmox-prod").await;
+    let left = bed.guests().await;
+    assert!(!left.iter().any(|guest| guest.name == "web-server"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn new_credentials_reach_a_provider_that_leaves() {
+    let bed = leaving().await;
+    let wrong = include_str!("manifests/secret-root.yaml").replace("oxmox", "changed");
+    bed.apply(&wrong).await;
+    bed.sleep(Duration::from_mins(2)).await;
+    bed.apply(include_str!("manifests/secret-root.yaml")).await;
+    bed.sleep(Duration::from_mins(2)).await;
+    let told = bed.story("proxmox-prod").await;
+    assert!(told.contains("CredentialsRotated"), "{told}");
+    bed.delete::<VirtualMachine>("web-server").await;
+    bed.until_gone::<Provider>("proxmox-prod").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn credentials_that_are_refused_are_told_apart_from_a_host_that_does_not_answer() {
+    let bed = prepared().await;
+    bed.until_ready::<Provider>("proxmox-prod").await;
+    let wrong = include_str!("manifests/secret-root.yaml").replace("oxmox", "changed");
+    bed.apply(&wrong).await;
+    let told = "CredentialsRefused";
+    let provider: Provider = bed.until_reason("proxmox-prod", "Ready", told).await;
+    let conditions = provider.status.unwrap().conditions;
+    let reachable = condition(&conditions, "Reachable").unwrap();
+    assert_eq!(reachable.status, "True", "{reachable:?}");
+    bed.apply(include_str!("manifests/secret-root.yaml")).await;
+    bed.until_ready::<Provider>("proxmox-prod").await;
+
+    for node in bed.pve().nodes() {
+        bed.pve().kill_node(&node);
+    }
+    bed.until_reason::<Provider>("proxmox-prod", "Ready", "Unreachable")
+        .await;
+}
