@@ -87,6 +87,7 @@ pub(crate) fn diff(want: &Desired, owner: &Owner, have: &GuestConfig) -> Changes
             Want::State(state) => {
                 volumes::state(&mut changes, key, state, have, want.kept.get(key));
             }
+            Want::Text(order) if key == "boot" => boot(&mut changes, order, have),
             _ => one(&mut changes, key, wish, owner, have.get(key), dropped),
         }
     }
@@ -252,8 +253,7 @@ fn one(
 ) {
     match wish {
         Want::Text(value) => {
-            let fits = |found| equal(value, found) || key == "boot" && boots_alike(value, found);
-            if !found.is_some_and(fits) {
+            if !found.is_some_and(|found| equal(value, found)) {
                 set(changes, key, value.clone(), found);
             }
         }
@@ -384,16 +384,45 @@ fn is_instance(serial: &str) -> bool {
     text.is_ok_and(|text| text.starts_with(INSTANCE.as_bytes()))
 }
 
-/// Whether a boot order is the wanted one but for our CD drives at its end: PVE appends a drive to it whenever a disc is put
-/// in or taken out, and nothing is ever started from there.
-pub(crate) fn boots_alike(wanted: &str, found: &str) -> bool {
+fn boot(changes: &mut Changes, wanted: &str, have: &GuestConfig) {
+    let found = have.get("boot");
+    let fits = |found| equal(wanted, found) || boots_alike(wanted, found, have);
+    if !found.is_some_and(fits) {
+        set(changes, "boot", wanted.to_owned(), found);
+    }
+}
+
+/// Whether a boot order is the wanted one but for CD drives at its end: PVE appends a drive to it whenever a disc is put in or
+/// taken out, and nothing is ever started from there.
+pub(crate) fn boots_alike(wanted: &str, found: &str, have: &GuestConfig) -> bool {
     let (Some(wanted), Some(found)) = (wanted.strip_prefix("order="), found.strip_prefix("order="))
     else {
         return false;
     };
     let mut found = found.split(';');
     let begins = wanted.split(';').all(|device| found.next() == Some(device));
-    begins && found.all(|device| [SEED_SLOT, INSTALLER_SLOT].contains(&device))
+    let ours = |device: &str| [SEED_SLOT, INSTALLER_SLOT].contains(&device);
+    let is_disc = |device: &str| have.get(device).is_some_and(is_disc);
+    begins && found.all(|device| ours(device) || is_disc(device))
+}
+
+/// Whether a drive is a CD drive, and not the one of PVE's own cloud-init.
+fn is_disc(value: &str) -> bool {
+    value.contains("media=cdrom") && !value.contains("cloudinit")
+}
+
+/// The boot order once these keys are set: PVE appends every CD drive among them that was not in it. `None` if it stays.
+pub(crate) fn appended(have: &GuestConfig, set: &BTreeMap<String, String>) -> Option<String> {
+    let order = have.get("boot")?.strip_prefix("order=")?;
+    let before: Vec<&str> = order.split(';').filter(|it| !it.is_empty()).collect();
+    let is_new = |key: &str, value: &str| is_drive(key) && is_disc(value) && !before.contains(&key);
+    let new = set.iter().filter(|(key, value)| is_new(key, value));
+    let new: Vec<&str> = new.map(|(key, _)| key.as_str()).collect();
+    if before.is_empty() || new.is_empty() {
+        return None;
+    }
+    let all = [before, new].concat();
+    Some(format!("order={}", all.join(";")))
 }
 
 fn equal(a: &str, b: &str) -> bool {

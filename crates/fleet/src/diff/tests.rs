@@ -246,12 +246,16 @@ fn other_smbios_texts_are_encoded_when_ours_are() {
 
 #[test]
 fn a_cd_drive_that_pve_appends_to_the_boot_order_is_no_drift() {
-    assert!(boots_alike("order=scsi0", "order=scsi0;ide2"));
-    assert!(boots_alike("order=scsi0;net0", "order=scsi0;net0"));
-    assert!(!boots_alike("order=scsi0", "order=ide2;scsi0"));
-    assert!(!boots_alike("order=scsi0;ide2", "order=scsi0"));
-    assert!(!boots_alike("order=scsi0", "order=scsi0;net0"));
-    assert!(!boots_alike("order=scsi0", "cdn"));
+    let have = config(&[("sata3", "none,media=cdrom"), ("sata4", "ceph:vm-1-disk-1")]);
+    let alike = |wanted: &str, found: &str| boots_alike(wanted, found, &have);
+    assert!(alike("order=scsi0", "order=scsi0;ide2"));
+    assert!(alike("order=scsi0;net0", "order=scsi0;net0"));
+    assert!(alike("order=scsi0", "order=scsi0;ide2;sata3"));
+    assert!(!alike("order=scsi0", "order=scsi0;sata4"));
+    assert!(!alike("order=scsi0", "order=ide2;scsi0"));
+    assert!(!alike("order=scsi0;ide2", "order=scsi0"));
+    assert!(!alike("order=scsi0", "order=scsi0;net0"));
+    assert!(!alike("order=scsi0", "cdn"));
 }
 
 fn data(make: Make) -> Desired {

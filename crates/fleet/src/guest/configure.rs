@@ -41,11 +41,17 @@ impl Pass<'_> {
         let want = self.desired(view, identity)?;
         self.wrote_over_source(&want, &changes);
         let keys: Vec<String> = changes.set.keys().chain(&changes.delete).cloned().collect();
-        let change = ConfigChange {
+        let mut change = ConfigChange {
             set: changes.set.clone().into_iter().collect::<GuestConfig>(),
             delete: changes.delete.iter().cloned().collect(),
             ..ConfigChange::default()
         };
+        // After a task everything is read, and an order that was left out is found missing.
+        let order = change.set.get("boot").map(str::to_owned);
+        let order = order.filter(|_| self.loses_order(&changes));
+        if order.is_some() {
+            change.set.remove("boot");
+        }
         if changes.allocates && self.kind() == GuestKind::Qemu {
             if self.record.stage >= Stage::Settled {
                 self.no_task_runs(identity, node).await?;
@@ -70,19 +76,10 @@ impl Pass<'_> {
                 Err(error) => Err(self.node_trouble(node, "configuring the guest", &error)),
             };
         }
-        match self.handle(node, identity.vmid).configure(&change).await {
-            Ok(()) => {}
-            Err(pve::Error::Hotplug { errors }) => {
-                let list: Vec<String> = errors
-                    .iter()
-                    .map(|(key, text)| format!("{key}: {}", text.trim()))
-                    .collect();
-                self.warn(
-                    "Pending",
-                    format!("waits for a restart: {}", list.join("; ")),
-                );
-            }
-            Err(error) => return Err(self.node_trouble(node, "configuring the guest", &error)),
+        self.write(identity, node, &change).await?;
+        if let Some(order) = order {
+            let change = ConfigChange::set(GuestConfig::new().with("boot", order));
+            self.write(identity, node, &change).await?;
         }
         if self.record.stage >= Stage::Settled {
             self.event("Configured", format!("changed {}", keys.join(", ")));
@@ -92,6 +89,50 @@ impl Pass<'_> {
             self.read_pending(identity, node, &keys).await?;
         }
         Ok(None)
+    }
+
+    /// Writes keys in one call; what a running guest does not take waits for a restart.
+    async fn write(
+        &mut self,
+        identity: &Identity,
+        node: &NodeName,
+        change: &ConfigChange,
+    ) -> Flow<()> {
+        match self.handle(node, identity.vmid).configure(change).await {
+            Ok(()) => Ok(()),
+            Err(pve::Error::Hotplug { errors }) => {
+                let list: Vec<String> = errors
+                    .iter()
+                    .map(|(key, text)| format!("{key}: {}", text.trim()))
+                    .collect();
+                self.warn(
+                    "Pending",
+                    format!("waits for a restart: {}", list.join("; ")),
+                );
+                Ok(())
+            }
+            Err(error) => Err(self.node_trouble(node, "configuring the guest", &error)),
+        }
+    }
+
+    /// Whether a boot order among the changes could be lost: PVE handles what it is sent in no order, and where it appends a CD
+    /// drive it writes the order from before over one that was sent.
+    fn loses_order(&self, changes: &Changes) -> bool {
+        if self.kind() != GuestKind::Qemu || !changes.set.contains_key("boot") {
+            return false;
+        }
+        // It appends to the order that a running guest has, which is not known while another one waits.
+        let mut model = self.memory(|memory| memory.model.as_deref().cloned());
+        if self.order_waits() {
+            model = None;
+        }
+        let model = model.unwrap_or_else(|| GuestConfig::new().with("boot", "order=?"));
+        diff::appended(&model, &changes.set).is_some()
+    }
+
+    /// Whether another boot order waits for a restart.
+    pub(super) fn order_waits(&self) -> bool {
+        self.record.pending.iter().any(|key| key == "boot")
     }
 
     /// Changes that are left for the next start wait for it, and are nobody's drift.
@@ -148,6 +189,9 @@ impl Pass<'_> {
                 return;
             };
             let mut model = (*model).clone();
+            if let Some(order) = diff::appended(&model, &changes.set) {
+                model.set("boot", order);
+            }
             model.extend(changes.set.clone());
             for key in &changes.delete {
                 model.remove(key);
@@ -172,12 +216,11 @@ impl Pass<'_> {
     ) -> Flow<()> {
         match self.handle(node, identity.vmid).pending().await {
             Ok(values) => {
-                let mut pending: Vec<String> = values
-                    .into_iter()
-                    .filter(PendingValue::is_pending)
-                    .filter(|value| !only_a_drive_more(value))
-                    .map(|v| v.key)
-                    .collect();
+                let waits = |value: &&PendingValue| {
+                    value.is_pending() && !only_a_drive_more(value, &values)
+                };
+                let keys = values.iter().filter(waits).map(|value| value.key.clone());
+                let mut pending: Vec<String> = keys.collect();
                 let untold = self.untold(identity, node, written).await?;
                 let known: BTreeSet<String> = pending.iter().cloned().collect();
                 pending.extend(untold.difference(&known).cloned());
@@ -462,10 +505,16 @@ fn is_told(key: &str) -> bool {
     plain || key.starts_with("ci") || key.starts_with("ipconfig")
 }
 
-/// Whether only a CD drive was appended to the boot order, which no restart is worth.
-fn only_a_drive_more(value: &PendingValue) -> bool {
-    match (&value.value, &value.pending) {
-        (Some(now), Some(next)) => value.key == "boot" && diff::boots_alike(now, next),
-        _ => false,
-    }
+/// Whether the boot order has only a CD drive more at its end, or less, which no restart is worth.
+fn only_a_drive_more(value: &PendingValue, all: &[PendingValue]) -> bool {
+    let (Some(now), Some(next)) = (&value.value, &value.pending) else {
+        return false;
+    };
+    let values = all.iter().filter_map(|it| {
+        let text = it.pending.as_ref().or(it.value.as_ref())?;
+        Some((it.key.clone(), text.clone()))
+    });
+    let drives: GuestConfig = values.collect();
+    let alike = |one: &str, other: &str| diff::boots_alike(one, other, &drives);
+    value.key == "boot" && (alike(now, next) || alike(next, now))
 }

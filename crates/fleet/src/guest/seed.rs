@@ -186,15 +186,22 @@ impl Pass<'_> {
         boot: Option<&str>,
     ) -> Flow<Option<Outcome>> {
         let mut set = GuestConfig::new().with(SEED_SLOT, NO_DISC);
-        // PVE appends a CD drive that is written to the boot order, unless the order comes with it.
-        if let Some(boot) = boot {
+        // PVE appends a CD drive that is written to the boot order if it is not in it, unless the order comes with it and is
+        // handled last. An order that waits for a restart would be lost to that, and is written afterwards.
+        let model = self.memory(|memory| memory.model.clone());
+        let order = model.as_ref().and_then(|model| model.get("boot"));
+        let is_in = order.is_some_and(|order| order.contains(SEED_SLOT));
+        let apart = boot.filter(|_| self.order_waits());
+        if let Some(boot) = boot.filter(|_| !is_in && apart.is_none()) {
             set.set("boot", boot);
         }
-        match self
-            .handle(node, identity.vmid)
-            .configure(&ConfigChange::set(set))
-            .await
-        {
+        let guest = self.handle(node, identity.vmid);
+        let mut sent = guest.configure(&ConfigChange::set(set)).await;
+        if let Some(boot) = apart.filter(|_| sent.is_ok()) {
+            let order = GuestConfig::new().with("boot", boot);
+            sent = guest.configure(&ConfigChange::set(order)).await;
+        }
+        match sent {
             Ok(()) => {
                 self.seed_state(SeedState::Ejected);
                 self.memory(|memory| {

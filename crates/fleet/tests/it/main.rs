@@ -9,6 +9,7 @@
 mod actions;
 mod adopt;
 mod beside;
+mod boot_order;
 mod budget;
 mod change;
 mod cloud_init;

@@ -6,6 +6,8 @@
 
 use std::collections::BTreeMap;
 
+use rand::seq::SliceRandom as _;
+
 use super::config::{Config, Options, tidy_tags};
 use super::drive::Drive;
 use super::formats::NET;
@@ -46,27 +48,15 @@ pub(crate) fn change(
     for option in &change.revert {
         guest.config.revert(option);
     }
+    let mut order = boot_order(&guest.config);
     for option in &change.delete {
-        delete_one(world, node, vmid, option, change.force)?;
+        delete_one(world, node, vmid, option, change.force, &mut order)?;
     }
+    let turns = in_turn(world, &set, &order);
     let guest = world.guests.find_mut(Kind::Qemu, node, vmid)?;
-    for (option, value) in &set {
-        if let Some(attached) = replaced_disk(guest.config.get(option), option, value)
-            && !running
-        {
-            add_unused(&mut guest.config.current, &attached);
-        }
-        if options::is_drive(option)
-            && let Some(volid) = Drive::parse(value).volume()
-        {
-            // A volume that is attached again is no longer unused.
-            guest.config.current.retain(|name, unused| {
-                !(options::is(name, "unused") && unused.split(',').next() == Some(volid))
-            });
-        }
-        guest.config.pend(option, value.clone());
+    for option in turns {
+        set_one(&mut guest.config, running, option, &set[option], &mut order);
     }
-    boot_order(&mut guest.config, &set);
     guest.config.cleanup_pending();
     if running {
         let changed =
@@ -78,32 +68,61 @@ pub(crate) fn change(
     }
 }
 
-/// A new CD drive can be booted from; an order of devices replaces the older way to name one.
-fn boot_order(config: &mut Config, set: &Options) {
-    if set
+/// The devices of the boot order before the change, pending ones left aside.
+fn boot_order(config: &Config) -> Vec<String> {
+    let order = config
         .get("boot")
-        .is_some_and(|boot| boot.starts_with("order="))
+        .and_then(|boot| boot.strip_prefix("order="));
+    let devices = order.unwrap_or_default().split(';');
+    let devices = devices.filter(|device| !device.is_empty());
+    devices.map(str::to_owned).collect()
+}
+
+/// The options in the order they are handled in. PVE takes them from a hash, in another order each time; that shows only where
+/// a boot order comes with a CD drive that is appended to the old one.
+fn in_turn<'a>(world: &mut World, set: &'a Options, order: &[String]) -> Vec<&'a String> {
+    let mut turns: Vec<&String> = set.keys().collect();
+    let appends = create::drives(set).any(|(name, drive)| is_appended(order, name, &drive));
+    if appends && set.contains_key("boot") {
+        turns.shuffle(&mut world.rng);
+    }
+    turns
+}
+
+/// Whether a drive that is set joins the boot order: a CD drive that was not in it.
+fn is_appended(order: &[String], name: &str, drive: &Drive) -> bool {
+    !order.is_empty() && drive.is_plain_cdrom() && !order.iter().any(|device| device == name)
+}
+
+/// Puts one option into the pending section.
+fn set_one(config: &mut Config, running: bool, option: &str, value: &str, order: &mut Vec<String>) {
+    if config.pending.get(option).is_some_and(|now| now == value) {
+        return;
+    }
+    if let Some(attached) = replaced_disk(config.get(option), option, value)
+        && !running
     {
-        if config.get("bootdisk").is_some() {
-            config.pend_delete("bootdisk", false);
-        }
-        return;
+        add_unused(&mut config.current, &attached);
     }
-    let Some(boot) = config.merged().get("boot").cloned() else {
-        return;
-    };
-    let Some(order) = boot.strip_prefix("order=") else {
-        return;
-    };
-    let mut order: Vec<&str> = order.split(';').collect();
-    let before = order.len();
-    for (name, drive) in create::drives(set) {
-        if drive.is_plain_cdrom() && !order.contains(&name) {
-            order.push(name);
+    config.pend(option, value);
+    if options::is_drive(option) {
+        let drive = Drive::parse(value);
+        if let Some(volid) = drive.volume() {
+            // A volume that is attached again is no longer unused.
+            config.current.retain(|name, unused| {
+                !(options::is(name, "unused") && unused.split(',').next() == Some(volid))
+            });
+        }
+        // The old order and this drive: an order that was sent and handled before is lost.
+        if is_appended(order, option, &drive) {
+            order.push(option.to_owned());
+            config.pend("boot", format!("order={}", order.join(";")));
         }
     }
-    if order.len() > before {
-        config.pend("boot", format!("order={}", order.join(";")));
+    // An order of devices replaces the older way to name one.
+    let ordered = option == "boot" && value.starts_with("order=");
+    if ordered && config.get("bootdisk").is_some() {
+        config.pend_delete("bootdisk", false);
     }
 }
 
@@ -150,6 +169,7 @@ fn delete_one(
     vmid: u32,
     option: &str,
     force: bool,
+    order: &mut Vec<String>,
 ) -> Result<(), Failure> {
     let guest = world.guests.find_mut(Kind::Qemu, node, vmid)?;
     if option == "lock" {
@@ -199,24 +219,14 @@ fn delete_one(
         if protected {
             return refuse(format!("drive '{option}'"));
         }
-        let config = &mut guest.config;
-        let order = config.merged().get("boot").cloned();
-        if let Some(order) = order
-            .as_deref()
-            .and_then(|boot| boot.strip_prefix("order="))
-        {
-            let left: Vec<&str> = order
-                .split(';')
-                .filter(|device| *device != option)
-                .collect();
-            let next = if left.is_empty() {
+        if order.iter().any(|device| device == option) {
+            order.retain(|device| device != option);
+            let left = if order.is_empty() {
                 " ".to_owned()
             } else {
-                format!("order={}", left.join(";"))
+                format!("order={}", order.join(";"))
             };
-            if config.merged().get("boot") != Some(&next) {
-                config.pend("boot", next);
-            }
+            guest.config.pend("boot", left);
         }
     }
     guest.config.pend_delete(option, force);
