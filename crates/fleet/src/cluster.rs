@@ -140,6 +140,8 @@ pub(crate) struct Memory {
     pub(crate) unstarted: bool,
     /// The disk that is being grown, and to what size.
     pub(crate) growing: Option<(String, crate::Size)>,
+    /// To what size disks were grown since their drives were written last.
+    pub(crate) grown: BTreeMap<String, crate::Size>,
     /// Its removal was seen to end well.
     pub(crate) destroyed: bool,
     /// Until when nothing is tried again, and why.

@@ -145,6 +145,17 @@ fn change(wanted: Wanted, known: &Known<'_>, running: bool, steps: &mut Vec<Step
     if running && wanted.update == Update::Staged && !young && !known.restart {
         return;
     }
+    let grow = |(slot, size): (&String, &Size)| Step::Grow {
+        slot: slot.clone(),
+        size: *size,
+    };
+    // What waits for the restart of a running guest has the size of the moment it was written, and no later one.
+    let is_there = |value: &String| !value.contains("import-from=");
+    let (first, last): (Vec<_>, Vec<_>) = changes
+        .grow
+        .iter()
+        .partition(|(slot, _)| running && changes.set.get(*slot).is_some_and(is_there));
+    steps.extend(first.into_iter().map(grow));
     if changes.configures() {
         steps.push(Step::Configure(changes.clone()));
     }
@@ -154,12 +165,7 @@ fn change(wanted: Wanted, known: &Known<'_>, running: bool, steps: &mut Vec<Step
             storage: storage.clone(),
         });
     }
-    for (slot, size) in &changes.grow {
-        steps.push(Step::Grow {
-            slot: slot.clone(),
-            size: *size,
-        });
-    }
+    steps.extend(last.into_iter().map(grow));
 }
 
 fn power(wanted: Wanted, known: &Known<'_>, running: bool, steps: &mut Vec<Step>) {

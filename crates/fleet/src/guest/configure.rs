@@ -40,6 +40,11 @@ impl Pass<'_> {
         self.memory(|memory| memory.unstarted |= unstarted);
         let want = self.desired(view, identity)?;
         self.wrote_over_source(&want, &changes);
+        self.memory(|memory| {
+            memory
+                .grown
+                .retain(|slot, _| !changes.set.contains_key(slot));
+        });
         let keys: Vec<String> = changes.set.keys().chain(&changes.delete).cloned().collect();
         let mut change = ConfigChange {
             set: changes.set.clone().into_iter().collect::<GuestConfig>(),

@@ -22,6 +22,7 @@ use crate::{
     diff::{self, Changes},
     intent::{Management, Readiness},
     plan::{self, After, Known, Step, Wanted},
+    prop::Prop,
     record::{Identity, SeedState, Stage, StepKind},
     view::View,
 };
@@ -232,7 +233,18 @@ impl Pass<'_> {
         let observed = self.intent.policy.management == Management::Observe;
         let mut steps = steps.into_iter().peekable();
         let mut held = None;
-        while let Some(step) = steps.next() {
+        let mut ungrown = Vec::new();
+        while let Some(mut step) = steps.next() {
+            if let Step::Configure(changes) = &mut step {
+                changes.set.retain(|slot, _| !ungrown.contains(slot));
+                if !changes.configures() {
+                    continue;
+                }
+            }
+            let growing = match &step {
+                Step::Grow { slot, .. } => Some(slot.clone()),
+                _ => None,
+            };
             // PVE lets whatever starts a guest wait ten seconds for who holds it: where growing a disk takes less, it need not
             // be waited for here.
             let queues = matches!(
@@ -257,6 +269,7 @@ impl Pass<'_> {
                 // The rest need not wait for a disk that cannot be moved or grown now.
                 Err(outcome @ Outcome::Waiting { .. }) if is_disk => {
                     held.get_or_insert(outcome);
+                    ungrown.extend(growing);
                 }
                 Err(outcome) => return Err(outcome),
             }
@@ -413,6 +426,7 @@ impl Pass<'_> {
             set.insert("cipassword".to_owned(), password.clone());
         }
         self.be_gentle(&mut changes, &model);
+        self.correct_sizes(&mut changes, &model);
         self.keep_what_was_brought(&mut changes);
         self.refuse_to_shrink(&mut changes)?;
         if let Some(why) = changes.nowhere.first() {
@@ -447,6 +461,26 @@ impl Pass<'_> {
             return Ok(None);
         }
         Ok(Some(changes))
+    }
+
+    /// A disk that was grown and is shown smaller than that has had a value since that was written before, and waited for a
+    /// restart. PVE grows nothing then, and says the true size when the drive is written.
+    fn correct_sizes(&self, changes: &mut Changes, have: &GuestConfig) {
+        if self.kind() != GuestKind::Qemu {
+            return;
+        }
+        for (slot, size) in self.memory(|memory| memory.grown.clone()) {
+            let covers = |wanted: &Size| *wanted <= size;
+            if !changes.grow.get(&slot).is_some_and(covers) {
+                continue;
+            }
+            changes.grow.remove(&slot);
+            let said = changes.set.get(&slot).map(String::as_str);
+            let drive = said.or_else(|| have.get(&slot)).unwrap_or_default();
+            let mut drive = Prop::parse(&slot, drive);
+            drive.set("size", size.to_pve());
+            changes.set.insert(slot.clone(), drive.print(&slot));
+        }
     }
 
     /// A copy cannot be smaller than its source: what a disk brought along is not taken for a wish to shrink it.

@@ -1,6 +1,6 @@
 //! Tasks that have ended since the last call.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use tokio::time::Instant;
 
@@ -8,6 +8,7 @@ use super::{Flow, Pass, working};
 use crate::{
     Outcome, PowerFact,
     intent::Power,
+    prop::Prop,
     record::{InFlight, SeedState, Stage, StepKind},
     tasks::{Ended, Standing},
 };
@@ -107,19 +108,7 @@ impl Pass<'_> {
                 self.event("Stopped", "the guest is off");
             }
             StepKind::Suspend => self.powered(PowerFact::Suspended, wish, now),
-            StepKind::Resize => self.memory(|memory| {
-                let (Some(model), Some((slot, size))) =
-                    (memory.model.take(), memory.growing.take())
-                else {
-                    return;
-                };
-                let mut prop =
-                    crate::prop::Prop::parse(&slot, model.get(&slot).unwrap_or_default());
-                prop.set("size", size.to_pve());
-                let mut model = (*model).clone();
-                model.set(&slot, prop.print(&slot));
-                memory.model = Some(std::sync::Arc::new(model));
-            }),
+            StepKind::Resize => self.grown(),
             // The names of new volumes are PVE's to say, and of a running guest what waits for a restart.
             StepKind::Configure => {
                 self.record.applied = None;
@@ -140,6 +129,26 @@ impl Pass<'_> {
             _ => {}
         }
         None
+    }
+
+    fn grown(&mut self) {
+        let pending = &self.record.pending;
+        self.memory(|memory| {
+            let model = memory.model.take();
+            let Some((slot, size)) = memory.growing.take() else {
+                return;
+            };
+            memory.grown.insert(slot.clone(), size);
+            // What waits for a restart still has the size from before: that is read, and written anew.
+            let Some(model) = model.filter(|_| !pending.contains(&slot)) else {
+                return;
+            };
+            let mut prop = Prop::parse(&slot, model.get(&slot).unwrap_or_default());
+            prop.set("size", size.to_pve());
+            let mut model = (*model).clone();
+            model.set(&slot, prop.print(&slot));
+            memory.model = Some(Arc::new(model));
+        });
     }
 
     fn powered(&mut self, power: PowerFact, wish: bool, now: Instant) {

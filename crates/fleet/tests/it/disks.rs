@@ -385,3 +385,84 @@ async fn a_container_whose_root_shall_move_can_be_switched_off() {
     assert_eq!(progress.outcome, Outcome::Settled, "{}", bench.stories());
     assert_eq!(progress.facts.power, fleet::PowerFact::Stopped);
 }
+
+const RESIZE: &str = "PUT /nodes/{node}/qemu/{vmid}/resize";
+
+fn resizes(bench: &Bench) -> u64 {
+    let counts = bench.cluster().control().counts();
+    counts.get(RESIZE).copied().unwrap_or_default()
+}
+
+/// What the second disk is and what it will be after a restart.
+async fn now_and_then(qemu: &pve::Qemu) -> (String, Option<String>) {
+    let rows = qemu.pending().await.unwrap();
+    let row = rows.into_iter().find(|row| row.key == "scsi1").unwrap();
+    (row.value.unwrap(), row.pending)
+}
+
+/// An option of a disk waits for a restart, with the size that the disk had when it was written.
+#[tokio::test(start_paused = true)]
+async fn a_disk_that_grows_and_changes_keeps_its_new_size_over_a_restart() {
+    for at_once in [true, false] {
+        let (mut bench, owner, qemu) = settled(with_data()).await;
+        let mut intent = with_data();
+        intent.disks[1].ssd = Some(true);
+        if !at_once {
+            bench.want(intent.clone());
+            bench.run().await;
+            assert_eq!(bench.progress(&owner).facts.pending, ["scsi1"]);
+        }
+        bench.cluster().control().reset_counts();
+        intent.disks[1].size = Some(Size::gib(20));
+        bench.want(intent.clone());
+        bench.run().await;
+        for _ in 0..2 {
+            let progress = bench.progress(&owner);
+            assert_eq!(progress.outcome, Outcome::Settled, "{}", bench.stories());
+            assert_eq!(progress.facts.pending, ["scsi1"], "at once: {at_once}");
+            assert_eq!(progress.facts.drift, []);
+            let (now, then) = now_and_then(&qemu).await;
+            assert!(now.contains("size=20G") && !now.contains("ssd"), "{now}");
+            let then = then.unwrap();
+            assert!(
+                then.contains("size=20G") && then.contains("ssd=1"),
+                "{then}"
+            );
+            bench.run_for(Duration::from_mins(2)).await;
+        }
+        intent.restarts += 1;
+        bench.want(intent);
+        bench.run().await;
+        bench.run_for(Duration::from_mins(2)).await;
+        let (now, then) = now_and_then(&qemu).await;
+        assert!(now.contains("size=20G") && now.contains("ssd=1"), "{now}");
+        assert_eq!(then, None);
+        assert_eq!(bench.progress(&owner).facts.pending, Vec::<String>::new());
+        assert_eq!(resizes(&bench), 1, "at once: {at_once}");
+    }
+}
+
+/// Whoever grew it by hand while an option waited has left a size behind that no growing mends.
+#[tokio::test(start_paused = true)]
+async fn a_size_that_a_restart_has_set_back_is_put_right_by_writing_the_drive() {
+    let (mut bench, owner, qemu) = settled(with_data()).await;
+    let drive = volume(&config(&qemu).await, "scsi1") + ",ssd=1";
+    let theirs = GuestConfig::new().with("scsi1", drive);
+    qemu.configure(&ConfigChange::set(theirs)).await.unwrap();
+    qemu.resize("scsi1", "20G", None).await.unwrap();
+    bench.run_for(Duration::from_secs(5)).await;
+    qemu.reboot(None).await.unwrap();
+    bench.run_for(Duration::from_mins(2)).await;
+    let (now, then) = now_and_then(&qemu).await;
+    assert!(now.contains("size=10G") && then.is_none(), "{now} {then:?}");
+    bench.cluster().control().reset_counts();
+    let mut intent = with_data();
+    intent.disks[1].size = Some(Size::gib(20));
+    bench.want(intent);
+    bench.run().await;
+    bench.run_for(Duration::from_mins(10)).await;
+    let (now, then) = now_and_then(&qemu).await;
+    assert!(now.contains("size=20G") && then.is_none(), "{now} {then:?}");
+    assert_eq!(bench.progress(&owner).facts.drift, []);
+    assert_eq!(resizes(&bench), 1);
+}

@@ -157,6 +157,17 @@ fn controller(guest: &Guest, option: &str) -> String {
     }
 }
 
+/// What QEMU is told of a disk when it is attached, and cannot be told again.
+const AT_START: &[&str] = &[
+    "aio", "cache", "discard", "iothread", "product", "queues", "ro", "ssd", "vendor",
+];
+
+/// Whether a disk that stays where it is has to be attached anew for this: then the whole value is left pending.
+fn waits_for_start(before: &Drive, after: &Drive) -> bool {
+    let stays = !before.is_cdrom() && before.file() == after.file();
+    stays && AT_START.iter().any(|key| before.get(key) != after.get(key))
+}
+
 fn plug(world: &mut World, node: &str, vmid: u32, option: &str, value: &str) -> Result<(), String> {
     let guest = world
         .guests
@@ -184,6 +195,12 @@ fn plug(world: &mut World, node: &str, vmid: u32, option: &str, value: &str) -> 
                 return Err(busy(&controller(guest, option)));
             }
         }
+    }
+    if let Some(old) = &old
+        && options::is_disk(option)
+        && waits_for_start(&Drive::parse(old), &Drive::parse(value))
+    {
+        return Ok(());
     }
     if option == "memory" {
         let wanted = super::create::memory_of(value);
