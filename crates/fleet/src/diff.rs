@@ -88,6 +88,8 @@ pub(crate) fn diff(want: &Desired, owner: &Owner, have: &GuestConfig) -> Changes
                 volumes::state(&mut changes, key, state, have, want.kept.get(key));
             }
             Want::Text(order) if key == "boot" => boot(&mut changes, order, have),
+            // PVE lets a guest have one such drive, wherever its source has it.
+            Want::CloudInit(_) if has_cloudinit(have) => {}
             _ => one(&mut changes, key, wish, owner, have.get(key), dropped),
         }
     }
@@ -118,7 +120,7 @@ pub(crate) fn diff(want: &Desired, owner: &Owner, have: &GuestConfig) -> Changes
     }
     if want.no_foreign_cloudinit {
         for (key, value) in have.iter() {
-            if is_drive(key) && value.contains("cloudinit") && !want.keys.contains_key(key) {
+            if is_drive(key) && is_cloudinit(value) && !want.keys.contains_key(key) {
                 delete.insert(key.to_owned());
             }
         }
@@ -323,10 +325,8 @@ fn one(
             }
         },
         Want::CloudInit(value) => {
-            if !found.is_some_and(|found| found.contains("cloudinit")) {
-                changes.allocates = true;
-                set(changes, key, value.clone(), found);
-            }
+            changes.allocates = true;
+            set(changes, key, value.clone(), found);
         }
         // A volume is more than its key.
         Want::Disk(_) | Want::State(_) => {}
@@ -408,7 +408,20 @@ pub(crate) fn boots_alike(wanted: &str, found: &str, have: &GuestConfig) -> bool
 
 /// Whether a drive is a CD drive, and not the one of PVE's own cloud-init.
 fn is_disc(value: &str) -> bool {
-    value.contains("media=cdrom") && !value.contains("cloudinit")
+    value.contains("media=cdrom") && !is_cloudinit(value)
+}
+
+fn has_cloudinit(have: &GuestConfig) -> bool {
+    have.iter()
+        .any(|(key, value)| is_drive(key) && is_cloudinit(value))
+}
+
+/// Whether a drive is the one of PVE's own cloud-init, made or asked for.
+fn is_cloudinit(value: &str) -> bool {
+    let volume = value.split(',').next().unwrap_or_default();
+    let file = volume.rsplit([':', '/']).next().unwrap_or_default();
+    let name = file.split('.').next().unwrap_or_default();
+    name == "cloudinit" || name.ends_with("-cloudinit")
 }
 
 /// The boot order once these keys are set: PVE appends every CD drive among them that was not in it. `None` if it stays.

@@ -357,3 +357,36 @@ async fn data_declared_after_the_guest_was_made_is_read_at_its_first_boot_and_re
         }
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn the_drive_of_pves_own_cloud_init_is_the_sources_wherever_that_has_it() {
+    let mut bench = Bench::new();
+    bench.ready().await;
+    let node = bench.client().node(&pve::NodeName::new("pve1").unwrap());
+    let template = node.qemu(pve::Vmid::new(9000).unwrap());
+    let drive = pve::GuestConfig::new().with("scsi1", "ceph:cloudinit");
+    template
+        .configure(&pve::ConfigChange::set(drive))
+        .await
+        .unwrap();
+    let mut intent = machine("web", TEMPLATE);
+    intent.init = Some(fleet::intent::Init {
+        mode: InitMode::Native,
+        user: Some("admin".to_owned()),
+        ..fleet::intent::Init::default()
+    });
+    let owner = bench.want(intent);
+    bench.run().await;
+    let progress = bench.progress(&owner);
+    assert_eq!(progress.outcome, Outcome::Settled, "{}", bench.stories());
+    let node = bench.client().node(progress.facts.node.as_ref().unwrap());
+    let guest = node.qemu(progress.facts.vmid.unwrap());
+    let config = guest
+        .config(pve::api::guest::ConfigView::Next)
+        .await
+        .unwrap();
+    let drives = config.iter().filter(|(_, it)| it.contains("-cloudinit"));
+    let drives: Vec<&str> = drives.map(|(key, _)| key).collect();
+    assert_eq!(drives, ["scsi1"]);
+    assert_eq!(config.get("ciuser"), Some("admin"));
+}
