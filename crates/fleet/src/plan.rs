@@ -104,6 +104,11 @@ pub(crate) fn plan(wanted: Wanted, known: &Known<'_>) -> (Vec<Step>, After) {
     }
     let running = matches!(known.power, PowerFact::Running | PowerFact::Paused);
     let mut steps = Vec::new();
+    if known.power == PowerFact::Suspended {
+        // PVE writes nothing of a guest whose memory it keeps: all of it is left until that is resumed.
+        power(wanted, known, running, &mut steps);
+        return (steps, After::Settled);
+    }
     let stops = running && matches!(wanted.power, Power::Off | Power::HardOff);
     if stops {
         // What cannot be done to a guest that runs must not keep it from being stopped.

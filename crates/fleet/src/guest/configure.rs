@@ -15,7 +15,7 @@ use crate::{
     cluster::Shape,
     diff::{self, Changes},
     gate::{End, Key},
-    intent::{self, InitMode, Management, Update},
+    intent::{self, InitMode, Management},
     record::{Identity, NicIdentity, Stage, StepKind},
     view::View,
 };
@@ -142,10 +142,7 @@ impl Pass<'_> {
 
     /// Changes that are left for the next start wait for it, and are nobody's drift.
     pub(super) fn stage_changes(&mut self, changes: Option<&Changes>) {
-        let held = changes.filter(|_| {
-            self.intent.policy.update == Update::Staged
-                && self.intent.policy.management == Management::Full
-        });
+        let held = changes.filter(|_| self.intent.policy.management == Management::Full);
         let mut keys: Vec<String> = Vec::new();
         if let Some(held) = held {
             keys.extend(held.set.keys().chain(&held.delete).cloned());

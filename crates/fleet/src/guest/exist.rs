@@ -20,7 +20,7 @@ use crate::{
     Failure, NodeName, Outcome, PowerFact, Size, Waiting,
     desired::{Desired, Want},
     diff::{self, Changes},
-    intent::{Management, Readiness},
+    intent::{Management, Readiness, Update},
     plan::{self, After, Known, Step, Wanted},
     prop::Prop,
     record::{Identity, SeedState, Stage, StepKind},
@@ -193,8 +193,9 @@ impl Pass<'_> {
         }
         let restart =
             self.intent.restarts > self.record.restarts && self.record.stage >= Stage::Started;
-        let staged = redeclared && settled && running && !restart;
-        self.stage_changes(changes.as_ref().filter(|_| staged));
+        let staged = running && self.intent.policy.update == Update::Staged && !restart;
+        let left = redeclared && settled && (staged || power == PowerFact::Suspended);
+        self.stage_changes(changes.as_ref().filter(|_| left));
         self.learn_agent();
         let memory = self.memory(|memory| memory.clone());
         let row = view.guests.get(&identity.vmid);

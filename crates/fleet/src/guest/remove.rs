@@ -82,6 +82,7 @@ impl Pass<'_> {
             }
             Deletion::Delete => {
                 if config.is_protected() && self.record.declared.contains("protection") {
+                    self.not_suspended(&config)?;
                     self.unprotect(&identity, &node).await?;
                 } else if config.is_protected() {
                     let text =
@@ -112,6 +113,17 @@ impl Pass<'_> {
             }
         });
         Ok(())
+    }
+
+    /// PVE writes nothing of a guest whose memory it keeps: who wants something written waits for its people.
+    fn not_suspended(&mut self, config: &GuestConfig) -> Flow<()> {
+        if config.lock() != Some("suspended") {
+            return Ok(());
+        }
+        // It is not believed to be so when it is looked at again.
+        self.memory(|memory| memory.model = None);
+        let text = "suspended: resume it or switch it off";
+        Err(self.wait(Waiting::Locked, text, Duration::from_mins(1)))
     }
 
     /// What becomes of the guest: who only looks at it leaves it as it is.
@@ -320,10 +332,11 @@ impl Pass<'_> {
             ConfigChange::set(GuestConfig::new().with("description", text))
         };
         // A guest that was only looked at was never marked.
-        if mark::is_marked(found)
-            && let Err(error) = self.handle(node, identity.vmid).configure(&change).await
-        {
-            return Err(self.node_trouble(node, "releasing the guest", &error));
+        if mark::is_marked(found) {
+            self.not_suspended(config)?;
+            if let Err(error) = self.handle(node, identity.vmid).configure(&change).await {
+                return Err(self.node_trouble(node, "releasing the guest", &error));
+            }
         }
         self.event(
             "Released",
@@ -344,6 +357,7 @@ impl Pass<'_> {
                 .get(SEED_SLOT)
                 .is_some_and(|text| text.starts_with(&seed.volume))
         {
+            self.not_suspended(config)?;
             self.eject_seed(identity, node, config.get("boot")).await?;
         }
         self.clean_up(identity).await

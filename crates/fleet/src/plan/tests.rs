@@ -316,3 +316,39 @@ fn every_power_wish_is_reached_from_every_state() {
         }
     }
 }
+
+#[test]
+fn nothing_is_written_of_a_suspended_guest_before_it_is_resumed() {
+    let changes = change();
+    let seed = Seed {
+        volume: "v".to_owned(),
+        glance: String::new(),
+        state: SeedState::Ejected,
+    };
+    let suspended = Known {
+        power: PowerFact::Suspended,
+        lock: Some("suspended"),
+        changes: Some(&changes),
+        beside: true,
+        seed: Some(&seed),
+        ..known()
+    };
+    assert_eq!(plan(wanted(Power::On), &suspended).0, vec![Step::Start]);
+    for power in [Power::Suspended, Power::Off] {
+        assert_eq!(plan(wanted(power), &suspended).0, vec![]);
+    }
+    let resumed = Known {
+        power: PowerFact::Running,
+        lock: None,
+        ..suspended
+    };
+    let steps = plan(wanted(Power::On), &resumed).0;
+    assert_eq!(
+        steps,
+        vec![
+            Step::Configure(changes.clone()),
+            Step::Beside,
+            Step::RemoveSeed
+        ]
+    );
+}

@@ -577,3 +577,29 @@ async fn a_hardware_address_that_is_said_later_is_the_interfaces_from_then_on() 
     let card = config.get("net0").unwrap();
     assert!(card.contains("02:00:00:00:00:07"), "{card}");
 }
+
+#[tokio::test(start_paused = true)]
+async fn what_is_declared_of_a_suspended_guest_is_written_once_it_is_resumed() {
+    let (mut bench, owner, qemu) = settled().await;
+    let mut intent = machine("web", TEMPLATE);
+    intent.power = Power::Suspended;
+    bench.want(intent.clone());
+    bench.run().await;
+    bench.run_for(Duration::from_secs(30)).await;
+    assert_eq!(bench.progress(&owner).facts.power, PowerFact::Suspended);
+    intent.options.tags = Some(vec!["web".to_owned()]);
+    bench.want(intent.clone());
+    bench.run().await;
+    let progress = bench.progress(&owner);
+    assert_eq!(progress.outcome, Outcome::Settled, "{}", bench.stories());
+    assert_eq!(progress.facts.pending, ["tags"]);
+    intent.power = Power::On;
+    bench.want(intent);
+    bench.run().await;
+    let progress = bench.progress(&owner);
+    assert_eq!(progress.outcome, Outcome::Settled, "{}", bench.stories());
+    assert_eq!(progress.facts.power, PowerFact::Running);
+    assert_eq!(progress.facts.pending, Vec::<String>::new());
+    let config = qemu.config(ConfigView::Current).await.unwrap();
+    assert_eq!(config.get("tags"), Some("web"));
+}

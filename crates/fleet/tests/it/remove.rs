@@ -1,6 +1,9 @@
 use std::time::Duration;
 
-use fleet::{Outcome, Waiting};
+use fleet::{
+    Outcome, Waiting,
+    intent::{Deletion, Power},
+};
 use pve::{ConfigChange, GuestConfig};
 use pve_sim::{Action, Fault};
 
@@ -114,6 +117,33 @@ async fn a_machine_whose_node_has_left_the_cluster_is_gone_when_its_vmid_is_free
     bench.restart();
     bench.ready().await;
     bench.delete(&owner);
+    bench.run().await;
+    assert_eq!(bench.progress(&owner).outcome, Outcome::Gone);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_suspended_guest_is_released_once_it_is_resumed() {
+    let mut bench = Bench::new();
+    bench.ready().await;
+    let mut intent = machine("web", TEMPLATE);
+    intent.policy.deletion = Deletion::Orphan;
+    intent.power = Power::Suspended;
+    let mut running = intent.clone();
+    running.power = Power::On;
+    let owner = bench.want(running);
+    bench.run().await;
+    bench.want(intent);
+    bench.run().await;
+    bench.run_for(Duration::from_secs(30)).await;
+    bench.delete(&owner);
+    let progress = bench.call_now(&owner).await;
+    let Outcome::Waiting { message, .. } = &progress.outcome else {
+        panic!("{:?}", progress.outcome);
+    };
+    assert!(message.starts_with("suspended: resume it"), "{message}");
+    let node = bench.client().node(progress.facts.node.as_ref().unwrap());
+    let qemu = node.qemu(progress.facts.vmid.unwrap());
+    qemu.start().await.unwrap();
     bench.run().await;
     assert_eq!(bench.progress(&owner).outcome, Outcome::Gone);
 }
