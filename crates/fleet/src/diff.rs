@@ -202,6 +202,12 @@ fn is_drive(key: &str) -> bool {
     key.parse::<crate::intent::DiskSlot>().is_ok()
 }
 
+/// Whether a key stands for a volume or a drive, of which PVE takes none out of a guest that is protected.
+pub(crate) fn holds_volume(key: &str) -> bool {
+    let kind = key.trim_end_matches(|c: char| c.is_ascii_digit());
+    is_drive(key) || ["efidisk", "mp", "tpmstate", "unused"].contains(&kind)
+}
+
 fn drift(changes: &mut Changes, key: &str, declared: Option<&str>, found: Option<&str>) {
     let shown = |text: &str| {
         if is_secret(key) {

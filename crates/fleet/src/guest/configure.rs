@@ -57,6 +57,13 @@ impl Pass<'_> {
         if order.is_some() {
             change.set.remove("boot");
         }
+        let unprotects = changes.delete.contains("protection");
+        if unprotects && changes.delete.iter().any(|key| diff::holds_volume(key)) {
+            // PVE asks for the protection that there was when the call came.
+            let first = ConfigChange::delete(["protection"]);
+            self.write(identity, node, &first).await?;
+            change.delete.retain(|key| key != "protection");
+        }
         if changes.allocates && self.kind() == GuestKind::Qemu {
             if self.record.stage >= Stage::Settled {
                 self.no_task_runs(identity, node).await?;

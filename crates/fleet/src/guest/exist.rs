@@ -426,6 +426,10 @@ impl Pass<'_> {
             let set = &mut changes.set;
             set.insert("cipassword".to_owned(), password.clone());
         }
+        let said = want.keys.contains_key("protection");
+        if model.is_protected() && !said && self.has_sources_protection(identity) {
+            changes.delete.insert("protection".to_owned());
+        }
         self.be_gentle(&mut changes, &model);
         self.correct_sizes(&mut changes, &model);
         self.keep_what_was_brought(&mut changes);
@@ -462,6 +466,13 @@ impl Pass<'_> {
             return Ok(None);
         }
         Ok(Some(changes))
+    }
+
+    /// Whether a protection would be the source's, which PVE copies: nobody has asked for it here.
+    pub(super) fn has_sources_protection(&self, identity: &Identity) -> bool {
+        super::choose::is_copy(&self.intent.source)
+            && self.record.stage < Stage::Configured
+            && !identity.adopted
     }
 
     /// A disk that was grown and is shown smaller than that has had a value since that was written before, and waited for a

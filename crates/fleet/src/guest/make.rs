@@ -298,6 +298,7 @@ impl Pass<'_> {
             "parent",
             "lock",
             "digest",
+            "protection",
         ] {
             base.remove(key);
         }

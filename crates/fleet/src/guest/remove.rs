@@ -71,6 +71,13 @@ impl Pass<'_> {
             let (pause, message) = self.cluster.held(owner, self.kind(), identity.vmid, lock);
             return Ok(self.wait(Waiting::Locked, message, pause));
         }
+        let declared = self.record.declared.contains("protection");
+        let not_asked_for = declared || self.has_sources_protection(&identity);
+        let unprotects = config.is_protected() && not_asked_for;
+        if unprotects && self.deletion() == Deletion::Delete {
+            self.not_suspended(&config)?;
+            self.unprotect(&identity, &node).await?;
+        }
         self.record.stage = Stage::Removing;
         match self.deletion() {
             Deletion::Orphan => self.release(&identity, &node, &config).await,
@@ -81,10 +88,7 @@ impl Pass<'_> {
                 self.drop_seed(&identity, &node, &config).await
             }
             Deletion::Delete => {
-                if config.is_protected() && self.record.declared.contains("protection") {
-                    self.not_suspended(&config)?;
-                    self.unprotect(&identity, &node).await?;
-                } else if config.is_protected() {
+                if config.is_protected() && !unprotects {
                     let text =
                         "PVE protects the guest from removal: switch its protection off to go on";
                     return Ok(self.wait(Waiting::Protected, text, Duration::from_mins(1)));
@@ -97,14 +101,14 @@ impl Pass<'_> {
         }
     }
 
-    /// Takes back the protection that was declared, and no longer is.
+    /// Takes back the protection that was declared and no longer is, or that came with the source.
     async fn unprotect(&mut self, identity: &Identity, node: &NodeName) -> Flow<()> {
         let change = ConfigChange::delete(["protection"]);
         let guest = self.handle(node, identity.vmid);
         if let Err(error) = guest.configure(&change).await {
             return Err(self.node_trouble(node, "switching the protection off", &error));
         }
-        self.event("Unprotected", "its protection is off, as it was declared");
+        self.event("Unprotected", "its protection is off: nobody else set it");
         self.memory(|memory| {
             if let Some(model) = memory.model.take() {
                 let mut model = (*model).clone();

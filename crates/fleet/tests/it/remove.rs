@@ -2,9 +2,9 @@ use std::time::Duration;
 
 use fleet::{
     Outcome, Waiting,
-    intent::{Deletion, Power},
+    intent::{CloneMode, Deletion, Power, Source},
 };
-use pve::{ConfigChange, GuestConfig};
+use pve::{ConfigChange, GuestConfig, NodeName, Vmid, api::guest::ConfigView};
 use pve_sim::{Action, Fault};
 
 use crate::harness::{Bench, machine};
@@ -146,4 +146,74 @@ async fn a_suspended_guest_is_released_once_it_is_resumed() {
     qemu.start().await.unwrap();
     bench.run().await;
     assert_eq!(bench.progress(&owner).outcome, Outcome::Gone);
+}
+
+/// PVE copies a template's protection; with it a copy could not even be rid of the template's drives.
+#[tokio::test(start_paused = true)]
+async fn copies_of_a_protected_template_are_configured_and_removed_and_it_stays() {
+    for mode in [CloneMode::Auto, CloneMode::Full] {
+        for finished in [true, false] {
+            let mut bench = Bench::new();
+            bench.ready().await;
+            let node = bench.client().node(&NodeName::new("pve1").unwrap());
+            let template = node.qemu(Vmid::new(9000).unwrap());
+            let theirs = GuestConfig::new()
+                .with("ide0", "ceph:cloudinit")
+                .with("protection", 1);
+            template
+                .configure(&ConfigChange::set(theirs))
+                .await
+                .unwrap();
+            let before = template.config(ConfigView::Next).await.unwrap();
+            let mut intent = machine("web", TEMPLATE);
+            if let Source::Template { mode: how, .. } = &mut intent.source {
+                *how = mode;
+            }
+            let owner = bench.want(intent);
+            if finished {
+                bench.run().await;
+                let progress = bench.progress(&owner);
+                assert_eq!(progress.outcome, Outcome::Settled, "{}", bench.stories());
+                let node = bench.client().node(progress.facts.node.as_ref().unwrap());
+                let copy = node.qemu(progress.facts.vmid.unwrap());
+                let copy = copy.config(ConfigView::Next).await.unwrap();
+                assert!(!copy.is_protected());
+                assert_eq!(copy.get("ide0"), None);
+            } else {
+                while bench.record(&owner).in_flight.is_empty() {
+                    bench.call_now(&owner).await;
+                    bench.run_for(Duration::from_millis(100)).await;
+                }
+            }
+            bench.delete(&owner);
+            bench.run().await;
+            let outcome = &bench.progress(&owner).outcome;
+            assert_eq!(outcome, &Outcome::Gone, "{mode:?} {}", bench.stories());
+            assert_eq!(template.config(ConfigView::Next).await.unwrap(), before);
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_protection_that_somebody_sets_on_a_copy_is_respected() {
+    let mut bench = Bench::new();
+    bench.ready().await;
+    let owner = bench.want(machine("web", TEMPLATE));
+    bench.run().await;
+    let facts = &bench.progress(&owner).facts;
+    let node = bench.client().node(facts.node.as_ref().unwrap());
+    let qemu = node.qemu(facts.vmid.unwrap());
+    let theirs = GuestConfig::new().with("protection", 1);
+    qemu.configure(&ConfigChange::set(theirs)).await.unwrap();
+    bench.delete(&owner);
+    bench.run_for(Duration::from_mins(5)).await;
+    let outcome = bench.call_now(&owner).await.outcome;
+    let waits = matches!(
+        outcome,
+        Outcome::Waiting {
+            what: Waiting::Protected,
+            ..
+        }
+    );
+    assert!(waits, "{outcome:?}");
 }
