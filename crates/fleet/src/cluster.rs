@@ -216,12 +216,18 @@ pub(crate) struct GuestMemory {
 impl GuestMemory {
     /// Its power has changed to this: it has yet to say that it is up. One that is off has no addresses; others may have them.
     pub(crate) fn powered(&mut self, power: PowerFact) {
-        self.answered = false;
+        self.restarted();
         self.booted = None;
         self.silent = Duration::ZERO;
         if matches!(power, PowerFact::Stopped | PowerFact::Suspended) {
             self.nics.clear();
         }
+    }
+
+    /// It was started anew: it has yet to answer, and may by now have the agent for it.
+    pub(crate) fn restarted(&mut self) {
+        self.answered = false;
+        self.mute = false;
     }
 }
 

@@ -303,7 +303,7 @@ fn suspect(state: &mut State, owner: &Owner, old: Option<&GuestRow>, new: Option
         memory.guest.powered(new.power);
         state.boots.forget(owner);
     } else if new.uptime < old.uptime {
-        memory.guest.answered = false;
+        memory.guest.restarted();
     }
 }
 

@@ -94,7 +94,7 @@ impl Pass<'_> {
                         memory.guest.found = false;
                     }
                     memory.deaf = false;
-                    memory.guest.answered = false;
+                    memory.guest.restarted();
                     memory.guest.silent = Duration::ZERO;
                 });
                 self.event("Started", "the guest runs");

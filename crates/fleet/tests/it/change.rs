@@ -603,3 +603,42 @@ async fn what_is_declared_of_a_suspended_guest_is_written_once_it_is_resumed() {
     let config = qemu.config(ConfigView::Current).await.unwrap();
     assert_eq!(config.get("tags"), Some("web"));
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_guest_that_gets_its_agent_with_a_restart_tells_its_addresses_then() {
+    for by_hand in [false, true] {
+        let mut bench = Bench::new();
+        bench.ready().await;
+        let mut intent = machine("web", TEMPLATE);
+        intent.hardware.agent = Some(Agent {
+            enabled: false,
+            fstrim: None,
+        });
+        let owner = bench.want(intent.clone());
+        bench.run().await;
+        bench.run_for(Duration::from_mins(5)).await;
+        intent.hardware.agent = Some(Agent {
+            enabled: true,
+            fstrim: None,
+        });
+        bench.want(intent.clone());
+        bench.run().await;
+        let facts = bench.progress(&owner).facts.clone();
+        assert_eq!(facts.pending, ["agent"]);
+        assert!(!facts.agent && facts.nics[0].addresses.is_empty());
+        if by_hand {
+            let node = bench.client().node(facts.node.as_ref().unwrap());
+            let qemu = node.qemu(facts.vmid.unwrap());
+            qemu.reboot(Some(60)).await.unwrap();
+        } else {
+            intent.restarts += 1;
+            bench.want(intent);
+            bench.run().await;
+        }
+        bench.run_for(Duration::from_mins(5)).await;
+        let facts = &bench.progress(&owner).facts;
+        assert!(facts.agent, "by hand: {by_hand} {}", bench.stories());
+        assert!(!facts.nics[0].addresses.is_empty(), "by hand: {by_hand}");
+        assert_eq!(facts.pending, Vec::<String>::new());
+    }
+}
