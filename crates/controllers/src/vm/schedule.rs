@@ -123,7 +123,7 @@ pub(crate) async fn reconcile(
     });
     match (schedule.spec.suspend, next, &hindered) {
         (true, _, _) => {
-            conditions.set("Ready", true, "Suspended", "no snapshots are taken for now")
+            conditions.set("Ready", true, "Suspended", "no snapshots are taken for now");
         }
         (false, None, _) => conditions.set(
             "Ready",
@@ -133,7 +133,7 @@ pub(crate) async fn reconcile(
         ),
         (false, Some(_), Some((reason, message))) => {
             context.warn(&*schedule, reason, message).await;
-            conditions.set("Ready", false, *reason, message);
+            conditions.set("Ready", false, reason, message);
         }
         (false, Some(next), None) if machines.is_empty() => {
             let message = format!("next at {next}; no machine is selected at present");

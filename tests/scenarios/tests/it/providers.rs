@@ -14,8 +14,8 @@ async fn leaving() -> Bed {
     bed.apply(manifest!("machine")).await;
     bed.until_ready::<VirtualMachine>("web-server").await;
     let providers = bed.api::<Provider>();
-    let asked = providers.delete("proxmox-prod", &DeleteParams::default());
-    asked.await.unwrap();
+    let how = DeleteParams::default();
+    providers.delete("proxmox-prod", &how).await.unwrap();
     bed.until_reason::<Provider>("proxmox-prod", "Ready", "InUse")
         .await;
     bed

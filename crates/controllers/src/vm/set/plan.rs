@@ -210,10 +210,9 @@ fn most_unavailable(written: Option<&IntOrString>, replicas: i32) -> Result<i32,
 pub(super) fn revision(set: &VMSet) -> String {
     let template = serde_json::to_vec(&set.spec.template).unwrap_or_default();
     let digest = Sha256::digest(template);
-    digest[..4]
-        .iter()
-        .map(|byte| format!("{byte:02x}"))
-        .collect()
+    let short = digest.iter().take(4);
+    let short = short.fold(0u32, |all, byte| (all << 8) | u32::from(*byte));
+    format!("{short:08x}")
 }
 
 /// The machine with this number, as it shall be.
