@@ -352,3 +352,38 @@ fn nothing_is_written_of_a_suspended_guest_before_it_is_resumed() {
         ]
     );
 }
+
+#[test]
+fn a_disk_of_a_running_guest_grows_before_it_is_set_and_a_new_one_after_it_was_made() {
+    let mut changes = change();
+    let slots = [
+        ("scsi1", "ceph:vm-1-disk-1,ssd=1"),
+        ("scsi2", "ceph:0,import-from=x"),
+    ];
+    let grow = |slot: &str| Step::Grow {
+        slot: slot.to_owned(),
+        size: Size::gib(20),
+    };
+    for (slot, value) in slots {
+        changes.set.insert(slot.to_owned(), value.to_owned());
+        changes.grow.insert(slot.to_owned(), Size::gib(20));
+    }
+    let running = Known {
+        changes: Some(&changes),
+        ..known()
+    };
+    let configure = Step::Configure(changes.clone());
+    assert_eq!(
+        plan(wanted(Power::On), &running).0,
+        vec![grow("scsi1"), configure.clone(), grow("scsi2")]
+    );
+    // One that is off takes everything at once, and its growing need not be waited for before it is started.
+    let off = Known {
+        power: PowerFact::Stopped,
+        ..running
+    };
+    assert_eq!(
+        plan(wanted(Power::Off), &off).0,
+        vec![configure, grow("scsi1"), grow("scsi2")]
+    );
+}

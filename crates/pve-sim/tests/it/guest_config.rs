@@ -219,3 +219,60 @@ async fn passwords_are_hashed_when_changed_and_never_shown() {
     assert!(text.as_str().unwrap().contains("password: $5$"));
     assert_eq!(pve.config(200).await["cipassword"], "**********");
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_boot_order_that_comes_with_a_new_cd_drive_is_lost_now_and_then() {
+    let (_, pve) = pve9().await;
+    let net = ("net0", "virtio,bridge=vmbr0");
+    pve.create(200, &[("scsi0", "data:1"), net]).await;
+    let mut seen = std::collections::BTreeSet::new();
+    for _ in 0..20 {
+        pve.put(CONFIG, &[("boot", "order=net0"), ("delete", "ide2")])
+            .await;
+        let both = [("boot", "order=scsi0"), ("ide2", "none,media=cdrom")];
+        pve.put(CONFIG, &both).await;
+        seen.insert(pve.config(200).await["boot"].as_str().unwrap().to_owned());
+        // A drive that is in the order is not appended, and what is sent holds.
+        pve.put(CONFIG, &[("boot", "order=ide2;net0")]).await;
+        pve.put(CONFIG, &both).await;
+        assert_eq!(pve.config(200).await["boot"], "order=scsi0");
+    }
+    let seen: Vec<String> = seen.into_iter().collect();
+    assert_eq!(seen, ["order=net0;ide2", "order=scsi0"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_disk_was_attached_with_waits_for_a_start_with_the_size_of_its_moment() {
+    let (_, pve) = pve9().await;
+    ubuntu(&pve, 200, &[]).await;
+    pve.boot(200).await;
+    pve.put(CONFIG, &[("scsi1", "data:1")]).await;
+    let disk = "data:200/vm-200-disk-0.raw";
+    let with = |options: &str| format!("{disk},{options}");
+    pve.put(CONFIG, &[("scsi1", &with("backup=0"))]).await;
+    let row = pending(&pve, "scsi1").await;
+    assert_eq!(row["value"], with("backup=0,size=1G"));
+    assert_eq!(row["pending"], Value::Null);
+    pve.put(CONFIG, &[("scsi1", &with("backup=1,ssd=1"))]).await;
+    let grow = [("disk", "scsi1"), ("size", "2G")];
+    pve.ok(Method::PUT, "/nodes/pve1/qemu/200/resize", &grow)
+        .await;
+    let row = pending(&pve, "scsi1").await;
+    assert_eq!(row["value"], with("backup=0,size=2G"));
+    assert_eq!(row["pending"], with("backup=1,size=1G,ssd=1"));
+    pve.ok(Method::POST, "/nodes/pve1/qemu/200/status/stop", &[])
+        .await;
+    assert_eq!(
+        pve.config(200).await["scsi1"],
+        with("backup=1,size=1G,ssd=1")
+    );
+    // Growing to what it has writes nothing; setting the drive writes the size it has.
+    pve.ok(Method::PUT, "/nodes/pve1/qemu/200/resize", &grow)
+        .await;
+    assert_eq!(
+        pve.config(200).await["scsi1"],
+        with("backup=1,size=1G,ssd=1")
+    );
+    pve.put(CONFIG, &[("scsi1", &with("ssd=1"))]).await;
+    assert_eq!(pve.config(200).await["scsi1"], with("size=2G,ssd=1"));
+}
