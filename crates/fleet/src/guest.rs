@@ -4,6 +4,7 @@
 //! does the next steps until one of them must be waited for. It holds nothing when it returns.
 
 mod adopt;
+mod bare;
 mod beside;
 mod choose;
 mod configure;

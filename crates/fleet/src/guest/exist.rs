@@ -69,6 +69,7 @@ impl Pass<'_> {
                     let why = self.unfinished(&identity, &lock).await?;
                     return Ok(self.choose_again(&why));
                 }
+                Sight::Begun(node) => return self.clear_bare(&identity, &node).await,
                 Sight::Foreign(why) => return Ok(self.choose_again(&why)),
                 Sight::Absent => {
                     self.memory(|memory| memory.absent = true);

@@ -14,6 +14,8 @@ pub(super) enum Sight {
     Ours(Arc<GuestConfig>, NodeName),
     /// One that is being made, with this lock: PVE writes the mark when it is complete, so whose it is cannot be said.
     Unfinished(String),
+    /// What a restore of ours begins with, and leaves on this node when it fails.
+    Begun(NodeName),
     /// Somebody else's.
     Foreign(String),
     /// Nobody: PVE says that the VMID is free.
@@ -92,6 +94,9 @@ impl Pass<'_> {
             && let Some(lock) = config.lock().filter(|lock| is_making(lock))
         {
             return Ok(Sight::Unfinished(lock.to_owned()));
+        }
+        if !ours && !marked && self.is_begun(identity, &config) {
+            return Ok(Sight::Begun(node));
         }
         if !ours && !marked && resembles.is_none() {
             let message = format!(

@@ -82,7 +82,9 @@ impl Pass<'_> {
         if !recent && !view.guests.contains_key(&identity.vmid) {
             match self.look(identity).await? {
                 Sight::Ours(_, on) => node = on,
-                Sight::Absent => return Err(self.lost(identity, "was removed behind our back")),
+                Sight::Absent | Sight::Begun(_) => {
+                    return Err(self.lost(identity, "was removed behind our back"));
+                }
                 Sight::Unfinished(lock) => return Err(self.replaced(identity, &lock).await),
                 Sight::Foreign(why) => {
                     return Err(self.lost(
@@ -159,7 +161,9 @@ impl Pass<'_> {
     pub(super) async fn ours(&mut self, identity: &Identity) -> Flow<(Arc<GuestConfig>, NodeName)> {
         match self.look(identity).await? {
             Sight::Ours(config, node) => Ok((config, node)),
-            Sight::Absent => Err(self.lost(identity, "was removed behind our back")),
+            Sight::Absent | Sight::Begun(_) => {
+                Err(self.lost(identity, "was removed behind our back"))
+            }
             Sight::Unfinished(lock) => Err(self.replaced(identity, &lock).await),
             Sight::Foreign(why) => Err(self.lost(identity, &format!("is no longer ours: {why}"))),
         }

@@ -55,6 +55,8 @@ impl Pass<'_> {
                     let why = self.unfinished(&identity, &lock).await?;
                     return Ok(self.wait(Waiting::Locked, why, Duration::from_mins(1)));
                 }
+                // It holds nothing that a policy could keep.
+                Sight::Begun(node) => return self.clear_bare(&identity, &node).await,
                 // The VMID is free, or another guest's by now: ours is gone.
                 Sight::Absent => return self.clean_up(&identity).await,
                 Sight::Foreign(why) => {
@@ -273,7 +275,7 @@ impl Pass<'_> {
         }
     }
 
-    async fn destroy(&mut self, identity: &Identity, node: &NodeName) -> Flow<Outcome> {
+    pub(super) async fn destroy(&mut self, identity: &Identity, node: &NodeName) -> Flow<Outcome> {
         let keys = vec![Key::Node(node.clone())];
         if !self.cluster.enter(&self.intent.owner, keys) {
             let retry = Duration::from_mins(1);

@@ -63,7 +63,10 @@ impl Pass<'_> {
             return Some(self.task_failed(task, &error));
         }
         self.memory(|memory| {
-            memory.failures = 0;
+            // That what a failed try left is gone does not make the next one better.
+            if task.step != StepKind::Destroy {
+                memory.failures = 0;
+            }
             memory.wish = wish.then_some((task.step, now));
         });
         match task.step {

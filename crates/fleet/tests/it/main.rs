@@ -22,5 +22,6 @@ mod images;
 mod late;
 mod notes;
 mod remove;
+mod restore;
 mod sources;
 mod trouble;

@@ -2,18 +2,15 @@
 
 use fleet::{
     Outcome, PowerFact, Size,
-    intent::{
-        BackupIntent, BackupMode, CloneMode, Compression, Disk, DiskRole, Power, Readiness, Source,
-        TemplateRef,
-    },
+    intent::{CloneMode, Disk, DiskRole, Power, Readiness, Source, TemplateRef},
 };
 use pve::{NodeName, StorageId, api::guest::DeleteGuest};
 
-use crate::harness::{Bench, cluster_name, machine, owner};
+use crate::harness::{Bench, machine, owner};
 
 const TEMPLATE: &str = "ubuntu-24-04";
 
-async fn config_of(bench: &Bench, owner: &fleet::Owner) -> pve::GuestConfig {
+pub(crate) async fn config_of(bench: &Bench, owner: &fleet::Owner) -> pve::GuestConfig {
     let progress = bench.progress(owner);
     let (node, vmid) = (
         progress.facts.node.clone().unwrap(),
@@ -240,58 +237,6 @@ async fn a_disk_image_on_a_storage_is_imported_and_grown() {
         disk.starts_with("local-lvm:") && disk.contains("size=20G"),
         "{disk}"
     );
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_backup_becomes_a_guest_with_an_identity_of_its_own() {
-    let mut bench = Bench::new();
-    bench.ready().await;
-    let first = bench.want(machine("web", TEMPLATE));
-    bench.run().await;
-    bench.run_for(std::time::Duration::from_secs(30)).await;
-    let backup = BackupIntent {
-        owner: owner("backup"),
-        cluster: cluster_name(),
-        guest: bench.record(&first).identity.as_ref().unwrap().vmid,
-        guest_owner: Some(first.clone()),
-        likeness: fleet::record::Likeness::default(),
-        storage: StorageId::new("nfs").unwrap(),
-        mode: BackupMode::Snapshot,
-        compress: Compression::Zstd,
-        notes: String::new(),
-        protected: false,
-    };
-    let mut record = fleet::ActionRecord::default();
-    let volume = loop {
-        let progress = bench.fleet.backup(&backup, &record).await;
-        record = progress.record;
-        match progress.outcome {
-            Outcome::Settled => break progress.facts.volume.unwrap(),
-            Outcome::Persist => {}
-            _ => bench.run_for(std::time::Duration::from_secs(1)).await,
-        }
-    };
-    let mut again = machine("again", TEMPLATE);
-    again.source = Source::Backup { volume };
-    again.init = None;
-    again.power = Power::On;
-    let second = bench.want(again);
-    bench.run().await;
-    assert_eq!(
-        bench.progress(&second).outcome,
-        Outcome::Settled,
-        "{}",
-        bench.stories()
-    );
-    let (a, b) = (
-        config_of(&bench, &first).await,
-        config_of(&bench, &second).await,
-    );
-    assert_eq!(b.name(), Some("again"));
-    assert_ne!(a.get("smbios1"), b.get("smbios1"));
-    assert_ne!(a.get("net0"), b.get("net0"));
-    assert_eq!(bench.inventory().await.of(&first).len(), 1);
-    assert_eq!(bench.inventory().await.of(&second).len(), 1);
 }
 
 #[tokio::test(start_paused = true)]

@@ -16,7 +16,7 @@ use crate::call::{Call, Reply};
 use crate::clock::calendar;
 use crate::failure::Failure;
 use crate::latency::Step;
-use crate::lock::Mode;
+use crate::lock::{self, Mode};
 use crate::params::{Params, split_list};
 use crate::storage::prune;
 use crate::storage::{Archive, ArchivedDisk, Content, Volume};
@@ -24,6 +24,8 @@ use crate::task::{Task, Worker};
 use crate::world::World;
 
 const LOCK_WAIT: Duration = Duration::from_secs(10);
+/// How long a restore waits for who holds the VM.
+const RESTORE_WAIT: Duration = Duration::from_secs(1);
 
 /// `2026-11-15`
 pub(crate) fn date(now: u64) -> String {
@@ -422,9 +424,12 @@ pub(crate) fn restore_qemu(call: &mut Call<'_>, scope: Scope<'_>) -> Result<Repl
     set.remove("lock");
     Ok(call.task("qmrestore", vmid, move |worker| async move {
         let mut made = Made::default();
-        let result = restore(&worker, Kind::Qemu, vmid, &volid, &params, set, &mut made).await;
+        let result = restore_locked(&worker, vmid, &volid, &params, set, &mut made).await;
         if let Err(failure) = result {
-            put_back(&worker, vmid, &made, replaced);
+            match replaced {
+                Some(_) => put_back(&worker, vmid, &made, replaced),
+                None => leave_bare(&worker, vmid, &made),
+            }
             return Err(Failure::die(format!(
                 "unable to restore VM {vmid} - {}",
                 failure.exit_text()
@@ -468,6 +473,40 @@ pub(crate) fn check_target(call: &Call<'_>, kind: Kind, vmid: u32) -> Result<(),
         return refuse("protection mode enabled".to_owned());
     }
     Ok(())
+}
+
+/// Reads an archive into a VM, which is bare until all of it is there: no lock, no name, no notes, no drives.
+async fn restore_locked(
+    worker: &Worker,
+    vmid: u32,
+    volid: &str,
+    params: &Params,
+    set: Options,
+    made: &mut Made,
+) -> Result<(), Failure> {
+    let path = lock::qemu_path(vmid);
+    let _held = worker
+        .lock_file(&path, Mode::Exclusive, RESTORE_WAIT)
+        .await?;
+    worker.world(|world| {
+        if let Some(guest) = world.guests.get_mut(vmid) {
+            let mut config = Config::default();
+            config.set("memory", "128");
+            guest.config = config;
+        }
+    });
+    restore(worker, Kind::Qemu, vmid, volid, params, set, made).await
+}
+
+/// A VM whose restore failed stays, with nothing but what it began with.
+fn leave_bare(worker: &Worker, vmid: u32, made: &Made) {
+    worker.world(|world| {
+        made.undo(world, worker.node());
+        if let Some(guest) = world.guests.get_mut(vmid) {
+            guest.config.remove("lock");
+        }
+    });
+    worker.log(format!("VM {vmid} state is NOT cleaned up"));
 }
 
 /// A failed restore leaves what was there before.
