@@ -1,8 +1,10 @@
 //! What PVE keeps beside a guest: pool, high availability, firewall.
 
+use std::time::Duration;
+
 use fleet::{
-    Outcome,
-    intent::{FirewallIntent, FirewallRule, Ha},
+    Outcome, PowerFact,
+    intent::{FirewallIntent, FirewallRule, Ha, Power},
 };
 use pve::{GuestKind, HaSid, PoolId};
 
@@ -332,4 +334,54 @@ async fn rules_that_came_with_a_guest_stay_while_none_are_declared() {
         bench.run().await;
         assert_eq!(guest.firewall().rules().await.unwrap().len(), 1);
     }
+}
+
+/// A machine that high availability starts on one node only.
+fn kept_on_one_node() -> fleet::GuestIntent {
+    let mut intent = machine("web", TEMPLATE);
+    intent.placement.nodes = vec!["pve1".parse().unwrap()];
+    intent.options.ha = Some(Ha {
+        nodes: vec!["pve1".to_owned()],
+        strict: true,
+        ..Ha::default()
+    });
+    intent
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_guest_with_a_node_rule_is_switched_off_and_on() {
+    let mut bench = Bench::new();
+    bench.ready().await;
+    let mut intent = kept_on_one_node();
+    let owner = bench.want(intent.clone());
+    bench.run().await;
+    for (power, is) in [
+        (Power::Off, PowerFact::Stopped),
+        (Power::On, PowerFact::Running),
+    ] {
+        bench.run_for(Duration::from_secs(30)).await;
+        intent.power = power;
+        bench.want(intent.clone());
+        bench.run().await;
+        let progress = bench.progress(&owner);
+        assert_eq!(progress.outcome, Outcome::Settled, "{}", bench.stories());
+        assert_eq!(progress.facts.power, is);
+    }
+    assert_eq!(bench.client().ha().rules().await.unwrap().len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn high_availability_that_somebody_took_back_is_no_longer_declared_without_trouble() {
+    let mut bench = Bench::new();
+    bench.ready().await;
+    let owner = bench.want(kept_on_one_node());
+    bench.run().await;
+    let vmid = bench.record(&owner).identity.as_ref().unwrap().vmid;
+    let sid = HaSid::of(GuestKind::Qemu, vmid);
+    bench.client().ha().remove(&sid).await.unwrap();
+    let gone = bench.client().ha().remove(&sid).await.unwrap_err();
+    assert!(gone.is_not_found(), "{gone}");
+    bench.want(machine("web", TEMPLATE));
+    let progress = bench.call_now(&owner).await;
+    assert_eq!(progress.outcome, Outcome::Settled, "{}", bench.stories());
 }

@@ -198,3 +198,15 @@ async fn a_dead_node_takes_no_calls_and_its_workers_die() {
         "clone"
     );
 }
+
+#[tokio::test(start_paused = true)]
+async fn what_is_not_managed_cannot_be_taken_out() {
+    let (_simulator, _cluster, root) = setup(Release::V9_2).await;
+    managed(&root, "200").await;
+    let sid = "/cluster/ha/resources/vm:200";
+    root.try_delete(sid).await.data();
+    assert_eq!(
+        root.try_delete(sid).await.message(),
+        "cannot delete service 'vm:200', not HA managed!"
+    );
+}

@@ -235,6 +235,9 @@ fn exists(text: &str) -> Option<Error> {
     if let Some(name) = between(text, "resource ID '", "' already defined") {
         return exists(Object::Other(format!("HA resource '{name}'")));
     }
+    if let Some(name) = between(text, "HA rule '", "' already defined") {
+        return exists(Object::Other(format!("HA rule '{name}'")));
+    }
     if text.contains("is already a pool member") || text.contains("belongs already to pool") {
         return exists(Object::Other("pool member".to_owned()));
     }
@@ -314,6 +317,9 @@ fn missing(text: &str) -> Option<Error> {
         )
     {
         return not_found(Object::Other(user.to_owned()));
+    }
+    if let Some(name) = between(text, "cannot delete service '", "', not HA managed") {
+        return not_found(Object::Other(format!("HA resource '{name}'")));
     }
     if text.contains("no rule at position") {
         return not_found(Object::Other("firewall rule".to_owned()));

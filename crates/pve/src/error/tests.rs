@@ -129,6 +129,14 @@ fn texts_of_calls_are_recognised() {
             "exists HA resource 'vm:101'",
         ),
         (
+            "create ha rule failed: HA rule 'oxmox-105' already defined\n",
+            "exists HA rule 'oxmox-105'",
+        ),
+        (
+            "cannot delete service 'vm:105', not HA managed!\n",
+            "missing HA resource 'vm:105'",
+        ),
+        (
             "update pools failed: VM 101 is already a pool member\n",
             "exists pool member",
         ),

@@ -281,7 +281,13 @@ fn change(call: &mut Call<'_>) -> Result<(), Failure> {
 }
 
 fn remove(call: &mut Call<'_>) -> Result<Reply, Failure> {
-    let sid = managed(call)?;
+    let sid = managed(call).map_err(|_| {
+        let given = call.params.text("sid");
+        let kind = if given.contains(':') { "" } else { "vm:" };
+        Failure::die(format!(
+            "cannot delete service '{kind}{given}', not HA managed!"
+        ))
+    })?;
     let purge = call.params.bool("purge").unwrap_or(true);
     let ha = &mut call.world.ha;
     if purge {
