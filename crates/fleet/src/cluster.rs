@@ -154,6 +154,8 @@ pub(crate) struct Memory {
     pub(crate) linked: Option<(BTreeSet<Vmid>, Instant, String)>,
     /// When high availability was asked to move or stop it, which it does in its own time.
     pub(crate) asked_ha: Option<Instant>,
+    /// How often high availability had given it up and was told to begin anew, and when last.
+    pub(crate) given_up: Option<(u32, Instant)>,
     /// How often it was seen unfinished with nobody making it.
     pub(crate) abandoned: u8,
     /// It has read other first-boot data than what is declared now.

@@ -12,6 +12,7 @@ mod declared;
 pub(crate) mod devices;
 mod exist;
 mod gentle;
+mod given_up;
 pub(crate) mod look;
 mod make;
 mod presence;

@@ -133,13 +133,20 @@ impl Ha {
         self.services.get(sid).map(|service| service.state.clone())
     }
 
-    /// Requests a state of a managed guest.
+    /// Requests a state of a managed guest; the manager sees it in its next round.
     pub(crate) fn request(&mut self, vmid: u32, state: &str) {
+        if let Some(sid) = self.sid(vmid).cloned()
+            && let Some(resource) = self.resources.get_mut(&sid)
+        {
+            state.clone_into(&mut resource.state);
+        }
+    }
+
+    /// The manager gives a guest up, as when it could be neither started nor moved.
+    pub(crate) fn give_up(&mut self, vmid: u32) {
         if let Some(sid) = self.sid(vmid).cloned() {
-            if let Some(resource) = self.resources.get_mut(&sid) {
-                state.clone_into(&mut resource.state);
-            }
-            self.clear_error(&sid);
+            let service = self.services.entry(sid).or_default();
+            "error".clone_into(&mut service.state);
         }
     }
 
@@ -149,16 +156,6 @@ impl Ha {
             && let Some(service) = self.services.get_mut(&sid)
         {
             service.target = Some(node.to_owned());
-        }
-    }
-
-    fn clear_error(&mut self, sid: &str) {
-        if let Some(service) = self.services.get_mut(sid) {
-            service.restarts = 0;
-            service.relocates = 0;
-            if service.state == "error" {
-                service.state.clear();
-            }
         }
     }
 

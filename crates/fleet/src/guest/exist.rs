@@ -353,6 +353,7 @@ impl Pass<'_> {
         self.record.restarts = self.record.restarts.max(self.intent.restarts);
         self.memory(|memory| {
             memory.failures = 0;
+            memory.given_up = None;
             // What a guest at rest looks like need not be kept: ten thousand of them add up.
             memory.model = None;
         });
@@ -550,6 +551,9 @@ impl Pass<'_> {
             Step::Start | Step::Shutdown(_) | Step::Pause | Step::Resume
                 if self.memory(|memory| memory.verified.is_some()) => {}
             _ => self.verify(identity).await?,
+        }
+        if matches!(step, Step::Start | Step::Shutdown(_) | Step::Stop) {
+            self.be_heeded(identity).await?;
         }
         let guest = self.handle(node, identity.vmid);
         match step {

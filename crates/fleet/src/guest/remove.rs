@@ -245,6 +245,9 @@ impl Pass<'_> {
                 }
             };
         }
+        if !matches!(state, PowerFact::Stopped | PowerFact::Suspended) {
+            self.be_heeded(identity).await?;
+        }
         let guest = self.handle(node, identity.vmid);
         match state {
             PowerFact::Stopped | PowerFact::Suspended => Ok(None),

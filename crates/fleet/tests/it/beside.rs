@@ -385,3 +385,69 @@ async fn high_availability_that_somebody_took_back_is_no_longer_declared_without
     let progress = bench.call_now(&owner).await;
     assert_eq!(progress.outcome, Outcome::Settled, "{}", bench.stories());
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_guest_that_high_availability_gave_up_runs_by_itself_when_the_cause_is_gone() {
+    let mut bench = Bench::new();
+    bench.ready().await;
+    let owner = bench.want(kept_on_one_node());
+    bench.run().await;
+    bench.run_for(Duration::from_secs(30)).await;
+    let identity = bench.record(&owner).identity.clone().unwrap();
+    let guest = bench.client().node(&identity.node).qemu(identity.vmid);
+    // With this and without NUMA no start succeeds.
+    let cause = pve::GuestConfig::new().with("hugepages", "2");
+    let broken = pve::ConfigChange::set(cause);
+    guest.configure(&broken).await.unwrap();
+    bench.cluster().kill_guest(identity.vmid.get()).unwrap();
+    bench.cluster().control().reset_counts();
+    bench.run_for(Duration::from_mins(10)).await;
+    assert!(!guest.status().await.unwrap().is_running());
+    let story = bench.matters[&owner].story.join("\n");
+    assert!(story.contains("GivenUp"), "{story}");
+    let counts = bench.cluster().control().counts();
+    let told = counts.get("PUT /cluster/ha/resources/{sid}");
+    let told = told.copied().unwrap_or_default();
+    assert!((1..=8).contains(&told), "{}", bench.counts());
+
+    let mended = pve::ConfigChange::delete(["hugepages"]);
+    guest.configure(&mended).await.unwrap();
+    bench.run_for(Duration::from_mins(10)).await;
+    assert!(
+        guest.status().await.unwrap().is_running(),
+        "{}",
+        bench.stories()
+    );
+    assert_eq!(bench.call_now(&owner).await.outcome, Outcome::Settled);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_running_guest_that_high_availability_gave_up_can_be_stopped_and_removed() {
+    for removed in [false, true] {
+        let mut bench = Bench::new();
+        bench.ready().await;
+        let mut intent = kept_on_one_node();
+        let owner = bench.want(intent.clone());
+        bench.run().await;
+        bench.run_for(Duration::from_secs(30)).await;
+        let vmid = bench.record(&owner).identity.as_ref().unwrap().vmid;
+        bench.cluster().give_up_guest(vmid.get()).unwrap();
+        bench.run_for(Duration::from_secs(30)).await;
+        assert_eq!(
+            bench.call_now(&owner).await.facts.ha.as_deref(),
+            Some("error")
+        );
+        if removed {
+            bench.delete(&owner);
+            bench.run().await;
+            assert_eq!(bench.progress(&owner).outcome, Outcome::Gone);
+        } else {
+            intent.power = Power::Off;
+            bench.want(intent);
+            bench.run().await;
+            let progress = bench.progress(&owner);
+            assert_eq!(progress.outcome, Outcome::Settled, "{}", bench.stories());
+            assert_eq!(progress.facts.power, PowerFact::Stopped);
+        }
+    }
+}

@@ -52,6 +52,13 @@ impl Cluster {
         Ok(())
     }
 
+    /// High availability gives a guest up: its state is `error` from now on.
+    pub fn give_up_guest(&self, vmid: u32) -> Result<(), NoGuest> {
+        self.with_guest(vmid, |_| ())?;
+        self.world(|world| world.ha.give_up(vmid));
+        Ok(())
+    }
+
     /// Somebody gives a guest whose node is lost to another, by moving its configuration there.
     pub fn rescue_guest(&self, vmid: u32, node: &str) -> Result<(), NoGuest> {
         self.with_guest(vmid, |_| ())?;

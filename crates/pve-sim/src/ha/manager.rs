@@ -176,7 +176,13 @@ fn decide(world: &mut World, sid: &str, service: &mut Service, running: bool) ->
     if !alive(world).contains(&service.node) {
         return recover(world, sid, service, resource.state == "started");
     }
+    // Whatever is asked for, a guest that was given up stays so until it is disabled.
+    if service.state == "error" && resource.state != "disabled" {
+        return Act::Nothing;
+    }
     if resource.state != "started" {
+        service.restarts = 0;
+        service.relocates = 0;
         if running {
             state(service, "request_stop");
             return Act::Stop;
@@ -190,9 +196,6 @@ fn decide(world: &mut World, sid: &str, service: &mut Service, running: bool) ->
             },
         );
         service.target = None;
-        return Act::Nothing;
-    }
-    if service.state == "error" {
         return Act::Nothing;
     }
     if running {

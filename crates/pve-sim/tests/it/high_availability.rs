@@ -200,6 +200,32 @@ async fn a_dead_node_takes_no_calls_and_its_workers_die() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_guest_that_was_given_up_stays_so_until_it_is_disabled() {
+    let (_simulator, cluster, root) = setup(Release::V9_2).await;
+    managed(&root, "200").await;
+    cluster.give_up_guest(200).unwrap();
+    let state = async || {
+        tokio::time::sleep(Duration::from_secs(30)).await;
+        let current = "/nodes/pve1/qemu/200/status/current";
+        let current = root.try_get(current).await.data();
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        (text(&current["ha"]["state"]), text(&current["status"]))
+    };
+    for (asked, becomes, status) in [
+        ("started", "error", "running"),
+        ("stopped", "error", "running"),
+        ("disabled", "disabled", "stopped"),
+        ("started", "started", "running"),
+    ] {
+        let change = [("state", asked)];
+        root.try_put("/cluster/ha/resources/vm:200", &change)
+            .await
+            .data();
+        assert_eq!(state().await, (becomes.into(), status.into()), "{asked}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_is_not_managed_cannot_be_taken_out() {
     let (_simulator, _cluster, root) = setup(Release::V9_2).await;
     managed(&root, "200").await;
