@@ -80,6 +80,9 @@ impl Act<'_> {
             let text = format!("guest {} does not exist", intent.guest);
             return Err(failed(Failure::Lost, text));
         };
+        if !self.record.begun {
+            self.may_map_storage(intent, &row)?;
+        }
         let Some(target) = self.record.target.clone() else {
             return self.choose_target(intent, &view, &row).await;
         };
@@ -253,6 +256,22 @@ impl Act<'_> {
                 Err(self.wait(Waiting::Capacity, none.to_string(), Duration::from_secs(15)))
             }
         }
+    }
+
+    /// Refuses to let high availability move disks to another storage: PVE hands it the node alone and drops the rest.
+    fn may_map_storage(&mut self, intent: &MigrationIntent, row: &GuestRow) -> Flow<()> {
+        let managed = row.ha.as_deref().is_some_and(|state| state != "ignored");
+        if intent.target_storage.is_none() || !managed {
+            return Ok(());
+        }
+        let text = format!(
+            "targetStorage: guest {} is under high availability, which moves it and leaves its disks where they are; ask for \
+             another move without it, or take the guest out of high availability first",
+            intent.guest
+        );
+        self.events.push(Event::warning("CannotMove", text.clone()));
+        self.let_go();
+        Err(failed(Failure::Unsupported, text))
     }
 
     /// Refuses to copy disks that nobody said shall be copied. PVE asks that of running machines only.

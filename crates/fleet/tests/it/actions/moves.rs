@@ -249,3 +249,32 @@ async fn a_guest_that_is_off_goes_where_there_is_a_device_for_it() {
     assert_eq!(moved.outcome, Outcome::Settled, "{:?}", moved.events);
     assert_eq!(record.target, Some(pve::NodeName::new("pve2").unwrap()));
 }
+
+/// PVE hands such a move to high availability, and the storage is lost on the way.
+#[tokio::test(start_paused = true)]
+async fn a_guest_under_high_availability_is_not_moved_to_another_storage() {
+    let mut bench = Bench::new();
+    bench.ready().await;
+    let mut wish = machine("web", TEMPLATE);
+    wish.options.ha = Some(fleet::intent::Ha::default());
+    bench.want(wish);
+    bench.run().await;
+    bench.run_for(Duration::from_secs(30)).await;
+    let vmid = bench.record(&owner("web")).identity.as_ref().unwrap().vmid;
+    let mut intent = anywhere("web", vmid);
+    intent.target_storage = Some("nfs".parse().unwrap());
+    let mut record = ActionRecord::default();
+    let refused = drive!(bench, migrate, intent, record);
+    assert!(
+        matches!(&refused.outcome, Outcome::Failed { message, .. }
+            if message.starts_with("targetStorage: ") && message.contains("without it")),
+        "{:?}",
+        refused.outcome
+    );
+    assert_eq!(asked(&bench, "/migrate"), 0);
+
+    intent.target_storage = None;
+    let mut record = ActionRecord::default();
+    let moved = drive!(bench, migrate, intent, record);
+    assert_eq!(moved.outcome, Outcome::Settled, "{:?}", moved.events);
+}
