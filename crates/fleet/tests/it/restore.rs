@@ -70,11 +70,7 @@ async fn machines(bench: &Bench) -> BTreeSet<u32> {
     for node in bench.cluster().nodes() {
         let node = bench.client().node(&node.parse().unwrap());
         let list = node.qemu_list(false).await.unwrap();
-        found.extend(
-            list.iter()
-                .filter_map(|row| row.vmid)
-                .map(|vmid| vmid.get()),
-        );
+        found.extend(list.iter().filter_map(|row| row.vmid).map(fleet::Vmid::get));
     }
     found
 }
