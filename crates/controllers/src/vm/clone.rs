@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use api::vm::{
-    CloneFrom, LocalRef, ManagementPolicy, Network, Phase, VMClone, VMCloneStatus, VirtualMachine,
+    CloneFrom, LocalRef, ManagementPolicy, Network, VMClone, VMCloneStatus, VirtualMachine,
     VirtualMachineSpec,
 };
 use kube::ResourceExt as _;
@@ -99,6 +99,7 @@ async fn report_clone(
         context.clock.time(),
         clone.metadata.generation,
     );
+    let wrong = standing.is_wrong();
     now.set("Ready", standing.ready, &standing.reason, &standing.message);
     let linked = match (clone.spec.linked_clone, copied) {
         (true, Some(true)) => {
@@ -144,7 +145,7 @@ async fn report_clone(
             .or_else(|| before.target_ref.clone()),
         linked,
     };
-    if matches!(status.phase, Some(Phase::Failed | Phase::Pending)) {
+    if wrong {
         let (before, now) = (&before.conditions, &status.conditions);
         context.complain(clone, before, now).await;
     }

@@ -119,6 +119,12 @@ impl Standing {
         }
     }
 
+    /// Whether somebody has to do something about it.
+    pub(super) fn is_wrong(&self) -> bool {
+        let awaited = ["SourceNotFound", "BackupNotFound", "TargetDeleted"];
+        self.phase == Phase::Failed || awaited.contains(&self.reason.as_str())
+    }
+
     /// The object is ours, by this name.
     pub(super) fn named(mut self, name: String) -> Self {
         if self.phase != Phase::Failed {

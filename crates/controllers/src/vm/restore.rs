@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use api::vm::{
-    Container, ContainerSpec, GuestKind, GuestRef, NamespacedRef, Phase, PowerState, RestoreFrom,
+    Container, ContainerSpec, GuestKind, GuestRef, NamespacedRef, PowerState, RestoreFrom,
     VMBackup, VMRestore, VMRestoreStatus, VirtualMachine, VirtualMachineSpec,
 };
 use kube::ResourceExt as _;
@@ -78,7 +78,7 @@ pub(crate) async fn reconcile(
             (kind, standing)
         }
     };
-    let refused = standing.reason == "Refused";
+    let (refused, wrong) = (standing.reason == "Refused", standing.is_wrong());
     let made = standing.made.map(|name| GuestRef { kind, name });
     let mut now = Conditions::new(
         &before.conditions,
@@ -92,7 +92,7 @@ pub(crate) async fn reconcile(
         phase: Some(standing.phase),
         target_ref: made.or(before.target_ref),
     };
-    if matches!(standing.phase, Phase::Failed | Phase::Pending) {
+    if wrong {
         let (before, now) = (&before.conditions, &status.conditions);
         context.complain(&*restore, before, now).await;
     }

@@ -448,11 +448,16 @@ impl Pass<'_> {
             return Err(Outcome::Persist);
         }
         let settled = self.record.stage >= Stage::Settled;
-        let drift = if settled {
+        let mut drift = if settled {
             changes.drift.clone()
         } else {
             changes.lasting()
         };
+        let observed = self.intent.policy.management == Management::Observe;
+        if observed && self.intent.options.description.is_none() {
+            // Who only looks leaves no mark, and misses none.
+            drift.retain(|drift| drift.key != "description");
+        }
         let before = self.memory(|memory| {
             memory.doubt = false;
             std::mem::replace(&mut memory.drift, drift)

@@ -117,7 +117,9 @@ impl Pass<'_> {
                 Err(self.choose_again(&error.to_string()))
             }
             Err(error) if error.is_vmid_taken() => Ok(Outcome::Persist),
-            Err(pve::Error::FeatureMissing { text }) if !self.record.full && self.may_be_full() => {
+            Err(pve::Error::FeatureMissing { text })
+                if !self.record.full && self.may_be_full() && !text.contains("Full clone") =>
+            {
                 self.record.full = true;
                 self.warn(
                     "LinkedCloneImpossible",

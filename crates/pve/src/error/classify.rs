@@ -378,7 +378,7 @@ fn state(text: &str) -> Option<Error> {
             Error::OutOfSpace { text: owned() }
         }
         () if has("snapshot feature is not available")
-            || has("Linked clone feature is not supported")
+            || has("clone feature is not supported")
             || has("feature is not available")
             || has("Linked clone feature for")
             || has("does not support vm images")

@@ -25,6 +25,7 @@ async fn leaving() -> Bed {
 async fn the_guests_of_a_provider_that_leaves_are_looked_after_by_the_next_process_too() {
     let mut bed = leaving().await;
     bed.crash_operator().await;
+    bed.start_operator();
     bed.sleep(Duration::from_mins(1)).await;
     bed.delete::<VirtualMachine>("web-server").await;
     bed.until_gone::<Provider>("proxmox-prod").await;

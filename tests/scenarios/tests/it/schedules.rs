@@ -57,7 +57,7 @@ async fn a_schedule_of_a_machine_that_is_not_there_says_so_until_it_comes() {
     bed.try_apply(&schedule).await.unwrap();
     bed.until_reason::<VMSnapshotSchedule>("hourly", "Ready", "MachineNotFound")
         .await;
-    bed.sleep(Duration::from_hours(2)).await;
+    bed.sleep(Duration::from_mins(150)).await;
     let status = bed
         .get::<VMSnapshotSchedule>("hourly")
         .await
@@ -100,6 +100,7 @@ async fn a_snapshot_that_could_not_be_taken_is_not_taken_later_by_itself() {
         .await;
     bed.until_ready::<VirtualMachine>("web-server").await;
     bed.crash_operator().await;
+    bed.start_operator();
     bed.sleep(Duration::from_mins(10)).await;
     assert_eq!(bed.count(route), tried);
     bed.until("before-upgrade", "Failed still", failed).await;
