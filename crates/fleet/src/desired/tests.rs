@@ -3,7 +3,7 @@ use crate::{
     ClusterName, NodeName, Owner, Size, Vmid,
     intent::{
         Agent, Bios, Bus, Container, Disk, DiskRole, EfiDisk, Hotplug, Hugepages, Init, Mac, Nic,
-        NicModel, NumaNode, Startup, Tpm, TpmVersion,
+        NicModel, NumaNode, PciDevice, Startup, Tpm, TpmVersion,
     },
     record::NicIdentity,
 };
@@ -233,6 +233,20 @@ fn what_would_have_no_effect_is_refused_with_the_way_out() {
         ..Nic::default()
     }];
     assert!(refusal(&queued).contains("networks[lan].queues"));
+    let mut express = intent(Source::Empty);
+    express.hardware.pci = vec![PciDevice {
+        mapping: "gpu".to_owned(),
+        mdev: None,
+        pcie: true,
+        primary_gpu: None,
+        rombar: None,
+    }];
+    assert!(refusal(&express).contains("pciDevices[gpu].pcie"));
+    let source = |machine: &str| pve::GuestConfig::new().with("machine", machine);
+    assert!(suits_source(&express, &source("pc")).is_err());
+    assert!(suits_source(&express, &source("q35")).is_ok());
+    express.hardware.machine = Some("pc-q35-9.2+pve1".to_owned());
+    assert!(validate(&express, false).is_ok());
     queued.nics[0].model = None;
     assert!(validate(&queued, false).is_ok());
 }

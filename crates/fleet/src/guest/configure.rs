@@ -65,7 +65,9 @@ impl Pass<'_> {
             change.delete.retain(|key| key != "protection");
         }
         if changes.allocates && self.kind() == GuestKind::Qemu {
-            if self.record.stage >= Stage::Settled {
+            // A call before this one may be at it, whose answer was lost: it would make the same once more.
+            let unsure = self.memory(|memory| memory.failures > 0 || memory.made.is_none());
+            if unsure || self.record.stage >= Stage::Settled {
                 self.no_task_runs(identity, node).await?;
             }
             let qemu = self.cluster.client.node(node).qemu(identity.vmid);

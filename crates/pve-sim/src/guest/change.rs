@@ -104,6 +104,16 @@ fn set_one(config: &mut Config, running: bool, option: &str, value: &str, order:
     {
         add_unused(&mut config.current, &attached);
     }
+    // One that was made for the slot and never got into it stays with the guest.
+    let waiting = config.pending.get(option).map(String::as_str);
+    let attached = |volid: &str| {
+        config
+            .get(option)
+            .is_some_and(|now| Drive::parse(now).file() == volid)
+    };
+    if let Some(waiting) = replaced_disk(waiting, option, value).filter(|it| !attached(it)) {
+        add_unused(&mut config.current, &waiting);
+    }
     config.pend(option, value);
     if options::is_drive(option) {
         let drive = Drive::parse(value);

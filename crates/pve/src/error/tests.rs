@@ -252,6 +252,14 @@ fn exits_of_tasks_give_the_same_cases() {
             "feature",
         ),
         (
+            "Linked clone feature for 'nfs:9200/base-9200-disk-0.raw' is not available",
+            "feature",
+        ),
+        (
+            "Full clone feature is not supported for a snapshot of 'tank:vm-101-disk-0' (scsi0)",
+            "feature",
+        ),
+        (
             "base volume 'dir2:100/base-100-disk-0.qcow2' is still in use by linked cloned",
             "in use",
         ),
@@ -328,6 +336,11 @@ fn parameter_errors_keep_their_map() {
         (
             "scsi0",
             "hotplug problem - can't unplug bootdisk 'scsi0'\n",
+            "hotplug",
+        ),
+        (
+            "memory",
+            "unable to hotplug memory: cannot lower it below its use\n",
             "hotplug",
         ),
         ("upid", "unable to parse worker upid", "parameters"),

@@ -72,20 +72,18 @@ pub(super) fn is_gone(images: &[VMImage], machine: &VirtualMachine) -> bool {
 /// Why an image is not where it can get.
 pub(super) fn unsettled(image: &VMImage, machines: &[VirtualMachine]) -> Option<String> {
     let (name, status) = (image.name_any(), image.status.clone().unwrap_or_default());
-    let users: Vec<&VirtualMachine> = machines
+    let linked: Vec<&VirtualMachine> = machines
         .iter()
         .filter(|machine| {
             let named = machine.spec.image_ref.as_ref();
-            named.is_some_and(|it| NAMES.contains(&name.as_str()) && it.name == name)
+            named.is_some_and(|it| NAMES.contains(&it.name.as_str()))
         })
         .collect();
     if image.metadata.deletion_timestamp.is_some() {
         // A template outlives its image for as long as disks are linked to it, whichever image they were made from.
-        let linked = machines.iter().any(|machine| {
-            let named = machine.spec.image_ref.as_ref();
-            named.is_some_and(|it| NAMES.contains(&it.name.as_str()))
-        });
-        return (!linked).then(|| format!("image {name} does not go: {status:?}"));
+        return linked
+            .is_empty()
+            .then(|| format!("image {name} does not go: {status:?}"));
     }
     let ready = condition(&status.conditions, "Ready");
     let current = status.observed_generation == image.metadata.generation;
@@ -93,10 +91,10 @@ pub(super) fn unsettled(image: &VMImage, machines: &[VirtualMachine]) -> Option<
     if !current || !rests {
         return Some(format!("image {name}: {status:?}"));
     }
-    // What nobody asks for any more goes an hour later.
+    // What nobody asks for any more goes an hour later, unless disks of a machine are linked to it, whose image may be another.
     let asked = |provider: &str| {
         let kept = image.spec.provider_ref.as_ref().map(|it| it.name.as_str());
-        let mut used = users
+        let mut used = linked
             .iter()
             .filter_map(|it| Some(it.spec.provider_ref.as_ref()?.name.as_str()));
         let name = provider.rsplit('/').next().unwrap_or_default();
