@@ -132,7 +132,7 @@ impl Machines {
                     .await?;
             }
             Command::Restart(act) => {
-                let machine = there.machine(&act.name).await?;
+                let machine = there.kept(&act.name, "restarted").await?;
                 let power = machine.status.as_ref();
                 let power = power.and_then(|status| status.power_state.as_deref());
                 if power == Some("Off") {

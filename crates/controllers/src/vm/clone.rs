@@ -117,7 +117,6 @@ async fn report_clone(
                 false,
                 "FullCopy",
                 "this is a full copy: PVE links to the disks of templates only, and only where they are",
-
             );
             Some(false)
         }

@@ -132,7 +132,6 @@ pub(crate) async fn reconcile(
             "spec.schedule names a time that never comes",
         ),
         (false, Some(_), Some((reason, message))) => {
-            context.warn(&*schedule, reason, message).await;
             conditions.set("Ready", false, reason, message);
         }
         (false, Some(next), None) if machines.is_empty() => {
@@ -150,6 +149,9 @@ pub(crate) async fn reconcile(
         next_schedule_time: next.map(Time),
         kept: i32::try_from(kept).ok(),
     };
+    context
+        .complain(&*schedule, &before.conditions, &status.conditions)
+        .await;
     context
         .statuses
         .write(

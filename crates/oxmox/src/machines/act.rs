@@ -98,15 +98,21 @@ impl There {
         }
     }
 
-    /// Merges a change into a machine's spec.
-    pub(super) async fn change(&self, act: &Act, spec: Value, done: &str) -> Result<()> {
-        let name = &act.name;
+    /// A machine that may be changed, or advice.
+    pub(super) async fn kept(&self, name: &str, done: &str) -> Result<VirtualMachine> {
         let machine = self.machine(name).await?;
         if machine.spec.management_policy == ManagementPolicy::Observe {
             bail!(
                 "{name} is only looked at and cannot be {done}: set its spec.managementPolicy to Manage first"
             );
         }
+        Ok(machine)
+    }
+
+    /// Merges a change into a machine's spec.
+    pub(super) async fn change(&self, act: &Act, spec: Value, done: &str) -> Result<()> {
+        let name = &act.name;
+        self.kept(name, done).await?;
         let patch = json!({ "spec": spec });
         let changed = self
             .machines()
