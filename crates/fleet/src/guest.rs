@@ -6,6 +6,7 @@
 mod adopt;
 mod bare;
 mod beside;
+mod changes;
 mod choose;
 mod configure;
 mod declared;
@@ -13,6 +14,7 @@ pub(crate) mod devices;
 mod exist;
 mod gentle;
 mod given_up;
+mod home;
 pub(crate) mod look;
 mod make;
 mod presence;

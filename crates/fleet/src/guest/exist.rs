@@ -1,28 +1,20 @@
 //! A guest that has an identity: find it, compare it, do the next steps.
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
-use pve::{
-    ConfigChange, GuestConfig, GuestKind,
-    api::guest::migrate::{MigrateLxc, MigrateQemu},
-};
+use pve::GuestKind;
 use tokio::time::Instant;
 
 use super::{
-    Flow, LAG, Pass, failed,
+    Flow, LAG, Pass,
     look::{Sight, is_making},
-    make::UNNAMED,
-    seed::NO_DISC,
-    source::{discs, is_shared, storage_of},
     working,
 };
 use crate::{
-    Failure, NodeName, Outcome, PowerFact, Size, Waiting,
+    NodeName, Outcome, PowerFact, Size, Waiting,
     desired::{Desired, Want},
-    diff::{self, Changes},
     intent::{Management, Readiness, Update},
     plan::{self, After, Known, Step, Wanted},
-    prop::Prop,
     record::{Identity, SeedState, Stage, StepKind},
     view::View,
 };
@@ -107,63 +99,6 @@ impl Pass<'_> {
             }
         }
         self.keep_as_declared(view, &identity, &node, power).await
-    }
-
-    /// Moves a copy that had to be made elsewhere to where it belongs.
-    async fn bring_home(&mut self, identity: &Identity, node: &NodeName) -> Flow<()> {
-        if self.record.stage != Stage::Made || node == &identity.node || identity.adopted {
-            return Ok(());
-        }
-        self.verify(identity).await?;
-        self.take_discs_out(identity, node).await?;
-        let message = format!("moving the copy from {node} to {}", identity.node);
-        let mut how = MigrateQemu::online(identity.node.clone());
-        how.online = false;
-        how.with_local_disks = true;
-        how.targetstorage = self.root_storage().map(|storage| storage.to_string());
-        let handle = self.cluster.client.node(node);
-        let moved = match self.kind() {
-            GuestKind::Qemu => {
-                let qemu = handle.qemu(identity.vmid);
-                let call = qemu.migrate(&how);
-                self.power_step(node, StepKind::Migrate, call).await?
-            }
-            GuestKind::Lxc => {
-                let mut how = MigrateLxc::restart(identity.node.clone());
-                how.restart = false;
-                how.target_storage = self.root_storage().map(|storage| storage.to_string());
-                let lxc = handle.lxc(identity.vmid);
-                let call = lxc.migrate(&how);
-                self.power_step(node, StepKind::Migrate, call).await?
-            }
-        };
-        if !self.record.in_flight.is_empty() {
-            self.event("Moving", message);
-        }
-        moved.map_or(Ok(()), Err)
-    }
-
-    /// Takes discs out of a copy that its source had in its drives: PVE moves no guest with a disc of one node alone.
-    async fn take_discs_out(&mut self, identity: &Identity, node: &NodeName) -> Flow<()> {
-        let view = self.view()?;
-        let model = match self.memory(|memory| memory.model.clone()) {
-            Some(model) => model,
-            None => self.ours(identity).await?.0,
-        };
-        let local = |volume: &str| storage_of(volume).is_some_and(|it| !is_shared(&view, &it));
-        let mut set = GuestConfig::new();
-        for (slot, volume) in discs(&model) {
-            if volume.contains(":iso/") && local(&volume) {
-                set.set(&slot, NO_DISC);
-            }
-        }
-        if set.is_empty() {
-            return Ok(());
-        }
-        let change = ConfigChange::set(set);
-        let sent = self.handle(node, identity.vmid).configure(&change).await;
-        self.memory(|memory| memory.model = None);
-        sent.map_err(|error| self.node_trouble(node, "taking discs out of the copy", &error))
     }
 
     async fn keep_as_declared(
@@ -394,151 +329,6 @@ impl Pass<'_> {
         }
         // The source may have brought an agent along.
         self.record.agent
-    }
-
-    /// What must change in the configuration; `None` when what was written last is still wanted.
-    async fn changes(&mut self, view: &View, identity: &Identity) -> Flow<Option<Changes>> {
-        let mut want = self.desired(view, identity)?;
-        let digest = want.digest();
-        let doubt = self.memory(|memory| memory.doubt);
-        if self.record.applied.as_ref() == Some(&digest) && !doubt {
-            return Ok(None);
-        }
-        let known = self
-            .memory(|memory| memory.model.clone())
-            .filter(|_| !doubt);
-        let model: Arc<GuestConfig> = match known {
-            Some(model) => model,
-            None => self.ours(identity).await?.0,
-        };
-        if self.find_ejected(&model) {
-            want = self.desired(view, identity)?;
-        }
-        let mut changes = diff::diff(&want, &self.intent.owner, &model);
-        if changes.set.values().any(|value| value.contains(UNNAMED)) {
-            let (model, _) = self.ours(identity).await?;
-            changes = diff::diff(&want, &self.intent.owner, &model);
-        }
-        let copied = super::choose::is_copy(&self.intent.source);
-        if let Some(Want::Exists(password)) = want.keys.get("cipassword")
-            && copied
-            && self.record.stage < Stage::Configured
-        {
-            // The source's looks like any other.
-            let set = &mut changes.set;
-            set.insert("cipassword".to_owned(), password.clone());
-        }
-        let said = want.keys.contains_key("protection");
-        if model.is_protected() && !said && self.has_sources_protection(identity) {
-            changes.delete.insert("protection".to_owned());
-        }
-        self.be_gentle(&mut changes, &model);
-        self.correct_sizes(&mut changes, &model);
-        self.keep_what_was_brought(&mut changes);
-        self.refuse_to_shrink(&mut changes)?;
-        if let Some(why) = changes.nowhere.first() {
-            return Err(self.wait(Waiting::Space, why.clone(), Duration::from_secs(30)));
-        }
-        let parts = changes.delete.iter();
-        let parts = parts
-            .into_iter()
-            .any(|key| self.record.kept.contains_key(key));
-        if self.name_volumes(&model) && parts {
-            // Once it is taken out, nothing else tells whose it was.
-            return Err(Outcome::Persist);
-        }
-        let settled = self.record.stage >= Stage::Settled;
-        let mut drift = if settled {
-            changes.drift.clone()
-        } else {
-            changes.lasting()
-        };
-        let observed = self.intent.policy.management == Management::Observe;
-        if observed && self.intent.options.description.is_none() {
-            // Who only looks leaves no mark, and misses none.
-            drift.retain(|drift| drift.key != "description");
-        }
-        let before = self.memory(|memory| {
-            memory.doubt = false;
-            std::mem::replace(&mut memory.drift, drift)
-        });
-        for (drift, why) in &changes.beyond {
-            if !before.contains(drift) {
-                self.warn("Drifted", why.clone());
-            }
-        }
-        if changes.is_empty() {
-            self.record.stage = self.record.stage.max(Stage::Configured);
-            self.applied(view, identity)?;
-            return Ok(None);
-        }
-        Ok(Some(changes))
-    }
-
-    /// Whether a protection would be the source's, which PVE copies: nobody has asked for it here.
-    pub(super) fn has_sources_protection(&self, identity: &Identity) -> bool {
-        super::choose::is_copy(&self.intent.source)
-            && self.record.stage < Stage::Configured
-            && !identity.adopted
-    }
-
-    /// A disk that was grown and is shown smaller than that has had a value since that was written before, and waited for a
-    /// restart. PVE grows nothing then, and says the true size when the drive is written.
-    fn correct_sizes(&self, changes: &mut Changes, have: &GuestConfig) {
-        if self.kind() != GuestKind::Qemu {
-            return;
-        }
-        for (slot, size) in self.memory(|memory| memory.grown.clone()) {
-            let covers = |wanted: &Size| *wanted <= size;
-            if !changes.grow.get(&slot).is_some_and(covers) {
-                continue;
-            }
-            changes.grow.remove(&slot);
-            let said = changes.set.get(&slot).map(String::as_str);
-            let drive = said.or_else(|| have.get(&slot)).unwrap_or_default();
-            let mut drive = Prop::parse(&slot, drive);
-            drive.set("size", size.to_pve());
-            changes.set.insert(slot.clone(), drive.print(&slot));
-        }
-    }
-
-    /// A copy cannot be smaller than its source: what a disk brought along is not taken for a wish to shrink it.
-    fn keep_what_was_brought(&mut self, changes: &mut Changes) {
-        // What it is larger by later on, it was not brought with.
-        let new = self.record.stage < Stage::Configured;
-        let copied = super::choose::is_copy(&self.intent.source);
-        for (slot, has, wanted) in std::mem::take(&mut changes.shrink) {
-            if new && copied && !self.record.brought.contains_key(&slot) {
-                self.event(
-                    "DiskLarger",
-                    format!("disk {slot} stays as large as its source, {has}, though {wanted} is declared"),
-                );
-                self.record.brought.insert(slot.clone(), has.as_bytes());
-            }
-            let brought = self.record.brought.get(&slot);
-            if brought.is_none_or(|brought| has.as_bytes() > *brought) {
-                changes.shrink.push((slot, has, wanted));
-            }
-        }
-    }
-
-    /// A disk that somebody made larger is reported; only who declares less than before asks for what cannot be.
-    fn refuse_to_shrink(&mut self, changes: &mut Changes) -> Flow<()> {
-        for (slot, has, wanted) in std::mem::take(&mut changes.shrink) {
-            let before = self.record.kept.get(&slot).and_then(|kept| kept.size);
-            let grown = match before {
-                Some(before) => wanted.as_bytes() >= before,
-                None => self.record.stage >= Stage::Configured,
-            };
-            let text = format!(
-                "disk {slot} has {has} and cannot be made smaller: declare at least that instead of {wanted}"
-            );
-            if !grown {
-                return Err(failed(Failure::Invalid, text));
-            }
-            changes.larger(&slot, has, wanted, text);
-        }
-        Ok(())
     }
 
     async fn step(
