@@ -4,17 +4,14 @@ use std::time::Duration;
 
 use fleet::{
     GuestIntent, Outcome, Owner, Size,
-    intent::{
-        BackupIntent, BackupMode, CloneMode, Compression, Disk, Init, InitMode, Power, Source,
-        TemplateRef,
-    },
+    intent::{BackupMode, CloneMode, Disk, Init, InitMode, Power, Source, TemplateRef},
 };
 use pve::{
-    ConfigChange, GuestConfig, NodeName, StorageId,
+    ConfigChange, GuestConfig, NodeName,
     api::guest::{ConfigView, migrate::MigrateQemu},
 };
 
-use crate::harness::{Bench, cluster_name, machine, owner};
+use crate::harness::{Bench, machine, owner};
 
 const TEMPLATE: &str = "ubuntu-24-04";
 
@@ -184,28 +181,7 @@ async fn what_is_restored_keeps_its_disks_where_they_were() {
     });
     let first = bench.want(intent);
     bench.run().await;
-    let backup = BackupIntent {
-        owner: owner("backup"),
-        cluster: cluster_name(),
-        guest: bench.progress(&first).facts.vmid.expect("a VMID"),
-        guest_owner: Some(first.clone()),
-        likeness: fleet::record::Likeness::default(),
-        storage: StorageId::new("nfs").unwrap(),
-        mode: BackupMode::Stop,
-        compress: Compression::Zstd,
-        notes: String::new(),
-        protected: false,
-    };
-    let mut record = fleet::ActionRecord::default();
-    let volume = loop {
-        let progress = bench.fleet.backup(&backup, &record).await;
-        record = progress.record;
-        match progress.outcome {
-            Outcome::Settled => break progress.facts.volume.unwrap(),
-            Outcome::Persist => {}
-            _ => bench.run_for(Duration::from_secs(1)).await,
-        }
-    };
+    let volume = bench.back_up(&first, BackupMode::Stop).await;
     let mut again = with_data();
     again.owner = owner("again");
     again.name = "again".to_owned();

@@ -14,7 +14,10 @@ use std::{
 use fleet::{
     ClusterName, Fleet, GuestIntent, GuestProgress, GuestRecord, Options, Outcome, Owner, Size,
     WakeStream,
-    intent::{Agent, CloneMode, Disk, DiskRole, Init, Nic, Source, TemplateRef},
+    intent::{
+        Agent, BackupIntent, BackupMode, CloneMode, Compression, Disk, DiskRole, Init, Nic, Source,
+        TemplateRef,
+    },
 };
 use pve_sim::{Cluster, Latency, Simulator};
 
@@ -296,6 +299,33 @@ impl Bench {
             }
         }
         inventory
+    }
+
+    /// Backs a guest up; returns the volume of its backup.
+    pub(crate) async fn back_up(&mut self, guest: &Owner, mode: BackupMode) -> String {
+        let identity = self.record(guest).identity.as_ref();
+        let intent = BackupIntent {
+            owner: owner("backup"),
+            cluster: cluster_name(),
+            guest: identity.expect("an identity").vmid,
+            guest_owner: Some(guest.clone()),
+            likeness: fleet::record::Likeness::default(),
+            storage: fleet::StorageId::new("nfs").expect("a storage"),
+            mode,
+            compress: Compression::Zstd,
+            notes: String::new(),
+            protected: false,
+        };
+        let mut record = fleet::ActionRecord::default();
+        loop {
+            let progress = self.fleet.backup(&intent, &record).await;
+            record = progress.record;
+            match progress.outcome {
+                Outcome::Settled => return progress.facts.volume.expect("a backup"),
+                Outcome::Persist => {}
+                _ => self.run_for(Duration::from_secs(1)).await,
+            }
+        }
     }
 
     /// Requests since the counts were reset.

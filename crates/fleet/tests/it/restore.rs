@@ -4,13 +4,13 @@ use std::{collections::BTreeSet, time::Duration};
 
 use fleet::{
     GuestIntent, Outcome, Owner,
-    intent::{BackupIntent, BackupMode, Compression, Power, Source},
+    intent::{BackupMode, Power, Source},
 };
-use pve::{ConfigChange, GuestConfig, StorageId};
+use pve::{ConfigChange, GuestConfig};
 use pve_sim::{Action, Fault, Latency, Simulator, Spread, Step};
 
 use crate::{
-    harness::{Bench, cluster_name, machine, owner},
+    harness::{Bench, machine},
     sources::config_of,
 };
 
@@ -25,28 +25,7 @@ async fn backed_up(bench: &mut Bench) -> (Owner, GuestIntent) {
     bench.run_for(Duration::from_secs(30)).await;
     let vmid = bench.record(&first).identity.as_ref().unwrap().vmid;
     bench.cluster().fill_disk(vmid.get(), 1 << 30).unwrap();
-    let backup = BackupIntent {
-        owner: owner("backup"),
-        cluster: cluster_name(),
-        guest: vmid,
-        guest_owner: Some(first.clone()),
-        likeness: fleet::record::Likeness::default(),
-        storage: StorageId::new("nfs").unwrap(),
-        mode: BackupMode::Snapshot,
-        compress: Compression::Zstd,
-        notes: String::new(),
-        protected: false,
-    };
-    let mut record = fleet::ActionRecord::default();
-    let volume = loop {
-        let progress = bench.fleet.backup(&backup, &record).await;
-        record = progress.record;
-        match progress.outcome {
-            Outcome::Settled => break progress.facts.volume.unwrap(),
-            Outcome::Persist => {}
-            _ => bench.run_for(Duration::from_secs(1)).await,
-        }
-    };
+    let volume = bench.back_up(&first, BackupMode::Snapshot).await;
     let mut again = machine("again", TEMPLATE);
     again.source = Source::Backup { volume };
     again.init = None;
