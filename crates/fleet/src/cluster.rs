@@ -152,6 +152,8 @@ pub(crate) struct Memory {
     pub(crate) in_the_way: Option<(BTreeSet<String>, String)>,
     /// Why a template cannot go as long as all these guests are there, and when that was found.
     pub(crate) linked: Option<(BTreeSet<Vmid>, Instant, String)>,
+    /// Disks of a half-made template that were asked for one by one and are base volumes now, if their storage has such.
+    pub(crate) based: BTreeSet<String>,
     /// When high availability was asked to move or stop it, which it does in its own time.
     pub(crate) asked_ha: Option<Instant>,
     /// How often high availability had given it up and was told to begin anew, and when last.

@@ -236,9 +236,16 @@ impl<'a> Work<'a> {
 
     fn ended(&mut self, node: &NodeName, task: &InFlight, end: Ended) -> Flow<()> {
         self.cluster.state().tasks.settle(&task.upid);
+        let partly = task.step == StepKind::MakeTemplate
+            && self.cluster.memory(&self.intent.owner, |memory| {
+                if end.is_err() {
+                    memory.based.clear();
+                }
+                !memory.based.is_empty()
+            });
         if let Some(replica) = self.record.replicas.get_mut(node) {
             replica.in_flight.retain(|other| other.upid != task.upid);
-            if end.is_ok() {
+            if end.is_ok() && !partly {
                 replica.stage = match task.step {
                     StepKind::Download => ReplicaStage::Downloaded,
                     StepKind::Create => ReplicaStage::Imported,
@@ -249,10 +256,6 @@ impl<'a> Work<'a> {
         }
         match end {
             Ok(_) => Ok(()),
-            Err(pve::Error::IsTemplate { .. }) if task.step == StepKind::MakeTemplate => {
-                self.advance(node, ReplicaStage::Template);
-                Ok(())
-            }
             // PVE gives a download its name only when it is complete, and the name is this template's alone: an answer
             // was lost.
             Err(pve::Error::AlreadyExists { .. }) if task.step == StepKind::Download => {

@@ -15,6 +15,7 @@ use super::{Flow, Work, failed, key};
 use crate::{
     Event, Failure, NodeName, Outcome, StorageId, Vmid, Waiting,
     gate::End,
+    guest::source::volumes,
     mark,
     record::{ReplicaRecord, ReplicaStage, StepKind},
     view::View,
@@ -93,26 +94,7 @@ impl Work<'_> {
         match replica.stage {
             ReplicaStage::New => self.download(node, &replica).await,
             ReplicaStage::Downloaded => self.import(node, &replica).await,
-            ReplicaStage::Imported => {
-                let qemu = self.cluster.client.node(node).qemu(replica.vmid);
-                // There is no way back from a template: a guest that has got the number since must not become one.
-                match qemu.config(ConfigView::Next).await {
-                    Ok(config) if self.is_mine(&config) => {}
-                    Ok(_) => return self.choose_another(node, &replica).await,
-                    Err(error) if error.is_guest_not_found() => {
-                        return self.gone_again(node, &replica).await;
-                    }
-                    Err(error) => return Err(self.trouble("reading the guest", &error)),
-                }
-                match qemu.make_template().await {
-                    Ok(Some(upid)) => Ok(self.started(node, StepKind::MakeTemplate, &upid)),
-                    Ok(None) => Ok(self.advance(node, ReplicaStage::Template)),
-                    Err(pve::Error::IsTemplate { .. }) => {
-                        Ok(self.advance(node, ReplicaStage::Template))
-                    }
-                    Err(error) => Err(self.trouble("making the template", &error)),
-                }
-            }
+            ReplicaStage::Imported => self.convert(node, &replica).await,
             ReplicaStage::Template => {
                 self.drop_file(node, &replica.volume).await?;
                 self.events.push(Event::normal(
@@ -237,12 +219,7 @@ impl Work<'_> {
             // An earlier answer may have been lost.
             match qemu.config(ConfigView::Next).await {
                 Ok(config) if self.is_mine(&config) && config.lock().is_none() => {
-                    let stage = if config.is_template() {
-                        ReplicaStage::Template
-                    } else {
-                        ReplicaStage::Imported
-                    };
-                    return Ok(self.advance(node, stage));
+                    return Ok(self.advance(node, ReplicaStage::Imported));
                 }
                 Ok(config) if self.is_mine(&config) => {
                     return Err(self.wait(
@@ -286,6 +263,61 @@ impl Work<'_> {
                 self.cluster.exit(&self.intent.owner, End::Other);
                 Err(self.trouble("importing the image", &error))
             }
+        }
+    }
+
+    /// Makes a template of what was imported.
+    ///
+    /// PVE marks the guest as a template first and turns its disks into base volumes after that. One that was left in between
+    /// looks like a template and nothing can be linked to it: its other disks are asked for one by one.
+    async fn convert(&mut self, node: &NodeName, replica: &ReplicaRecord) -> Flow<Outcome> {
+        let qemu = self.cluster.client.node(node).qemu(replica.vmid);
+        // There is no way back from a template: a guest that has got the number since must not become one.
+        let config = match qemu.config(ConfigView::Next).await {
+            Ok(config) if self.is_mine(&config) => config,
+            Ok(_) => return self.choose_another(node, replica).await,
+            Err(error) if error.is_guest_not_found() => {
+                return self.gone_again(node, replica).await;
+            }
+            Err(error) => return Err(self.trouble("reading the guest", &error)),
+        };
+        if config.is_template() {
+            return self.convert_the_rest(node, replica, &config).await;
+        }
+        match qemu.make_template().await {
+            Ok(Some(upid)) => Ok(self.started(node, StepKind::MakeTemplate, &upid)),
+            Ok(None) => Ok(Outcome::Persist),
+            // By a call whose answer was lost: it is looked at how far that came.
+            Err(pve::Error::IsTemplate { .. }) => Ok(Outcome::Persist),
+            Err(error) => Err(self.trouble("making the template", &error)),
+        }
+    }
+
+    /// Turns what is not a base volume yet into one. Where storages have no such volumes disks stay what they are, however
+    /// often they are asked for: once is enough.
+    async fn convert_the_rest(
+        &mut self,
+        node: &NodeName,
+        replica: &ReplicaRecord,
+        config: &GuestConfig,
+    ) -> Flow<Outcome> {
+        let owner = &self.intent.owner;
+        let asked = self.cluster.memory(owner, |memory| memory.based.clone());
+        let left = volumes(config)
+            .into_iter()
+            .find(|(disk, volume)| !is_base(volume) && !asked.contains(disk));
+        let Some((disk, _)) = left else {
+            self.cluster.memory(owner, |memory| memory.based.clear());
+            return Ok(self.advance(node, ReplicaStage::Template));
+        };
+        let qemu = self.cluster.client.node(node).qemu(replica.vmid);
+        match qemu.make_base(&disk).await {
+            Ok(upid) => {
+                self.cluster
+                    .memory(owner, |memory| memory.based.insert(disk));
+                Ok(self.started(node, StepKind::MakeTemplate, &upid))
+            }
+            Err(error) => Err(self.trouble("making the template", &error)),
         }
     }
 
@@ -379,6 +411,12 @@ impl Work<'_> {
     }
 }
 
+/// Whether disks can be linked to a volume; one that is linked itself is named after its base, and then itself.
+fn is_base(volume: &str) -> bool {
+    let name = volume.rsplit(['/', ':']).next().unwrap_or_default();
+    name.starts_with("base-")
+}
+
 /// The ending PVE wants for the file; cloud images called `.img` are qcow2.
 fn extension(url: &str) -> &'static str {
     let path = url
@@ -396,6 +434,16 @@ fn extension(url: &str) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn base_volumes_are_told_from_those_linked_to_them() {
+        assert!(is_base("local-lvm:base-9000-disk-0"));
+        assert!(is_base("local:9000/base-9000-disk-0.qcow2"));
+        assert!(!is_base("local-lvm:vm-9000-disk-0"));
+        assert!(!is_base(
+            "local:9000/base-9000-disk-0.qcow2/101/vm-101-disk-0.qcow2"
+        ));
+    }
 
     #[test]
     fn endings_are_those_pve_knows() {

@@ -7,6 +7,7 @@ use fleet::{
     intent::{Checksum, ChecksumKind, CloneMode, ImageIntent, Source, TemplateRef, VmidRange},
     record::ReplicaStage,
 };
+use pve::api::guest::ConfigView;
 use pve_sim::{Action, Fault};
 use sha2::{Digest, Sha256};
 use tokio::{
@@ -440,4 +441,66 @@ async fn a_template_that_somebody_has_moved_goes_with_its_image() {
     bench.run_for(Duration::from_mins(1)).await;
     drive(&mut bench, &intent, &mut record, true).await;
     assert_eq!(bench.inventory().await.guests, before.guests);
+}
+
+/// Who joins a template reads its tags and writes them with its own; somebody else may write others in between.
+#[tokio::test(start_paused = true)]
+async fn tags_that_somebody_writes_while_an_image_joins_a_template_stay() {
+    let url = web().await;
+    let mut bench = Bench::new();
+    bench.ready().await;
+    let (first, mut record) = (image("noble", &url), ImageRecord::default());
+    drive(&mut bench, &first, &mut record, false).await;
+    bench.run_for(Duration::from_secs(15)).await;
+    let (node, replica) = record.replicas.first_key_value().expect("a template");
+    let template = bench.client().node(node).qemu(replica.vmid);
+
+    let second = image("mirror", &url);
+    let late = Action::Delay { ms: 5_000 };
+    let write = "PUT /nodes/{node}/qemu/{vmid}/config";
+    bench.cluster().control().inject(Fault::once(write, late));
+    let join = async {
+        let mut record = ImageRecord::default();
+        for _ in 0..4 {
+            record = bench.fleet.image(&second, &record).await.record;
+        }
+        record
+    };
+    let meddle = async {
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        let config = template.config(ConfigView::Next).await.unwrap();
+        let tags = format!("{};theirs", config.get("tags").unwrap());
+        let change = pve::ConfigChange::set(pve::GuestConfig::new().with("tags", tags));
+        template.configure(&change).await.unwrap();
+    };
+    let (mut record, ()) = tokio::join!(join, meddle);
+    let joined = drive(&mut bench, &second, &mut record, false).await;
+    assert_eq!(joined.outcome, Outcome::Settled);
+    let config = template.config(ConfigView::Next).await.unwrap();
+    let tags: Vec<&str> = config.get("tags").unwrap().split(';').collect();
+    assert!(tags.contains(&"theirs"), "{tags:?}");
+}
+
+/// PVE marks a guest as a template before it turns its disks into base volumes.
+#[tokio::test(start_paused = true)]
+async fn a_template_whose_making_stopped_half_way_is_made_whole() {
+    let url = web().await;
+    let mut bench = Bench::new();
+    bench.ready().await;
+    let mut intent = image("noble", &url);
+    intent.uefi = true;
+    let exit = "lvchange error".to_owned();
+    let convert = "POST /nodes/{node}/qemu/{vmid}/template";
+    let fault = Fault::once(convert, Action::FailTask { exit });
+    bench.cluster().control().inject(fault);
+    let mut record = ImageRecord::default();
+    let progress = drive(&mut bench, &intent, &mut record, false).await;
+    assert_eq!(progress.outcome, Outcome::Settled);
+    let (node, replica) = record.replicas.first_key_value().expect("a template");
+    let template = bench.client().node(node).qemu(replica.vmid);
+    let config = template.config(ConfigView::Next).await.unwrap();
+    for disk in ["scsi0", "efidisk0"] {
+        let volume = config.get(disk).expect("a disk");
+        assert!(volume.contains(":base-"), "{disk}: {volume}");
+    }
 }

@@ -372,8 +372,12 @@ pub(crate) fn template(call: &mut Call<'_>, kind: Kind) -> Result<Reply, Failure
     Ok(call.task(task, vmid, move |worker| async move {
         let path = snapshot::lock_path(kind, vmid);
         let _held = worker.lock_file(&path, Mode::Exclusive, LOCK_WAIT).await?;
-        worker.take(Step::Template).await?;
         let node = worker.node().to_owned();
+        if kind == Kind::Qemu {
+            // Before its disks: one that stops after this is a template whose disks are none.
+            worker.world(|world| mark_as_template(world, kind, &node, vmid))?;
+        }
+        worker.take(Step::Template).await?;
         worker.world(|world| make_template(world, kind, &node, vmid, only.as_deref()))
     }))
 }
@@ -397,14 +401,15 @@ pub(crate) fn make_template(
             !base && only.is_none_or(|only| only == name)
         })
         .collect();
-    for (_, volid) in &disks {
-        if !world.storages.has_feature(Feature::Template, volid, false) {
+    for (name, volid) in disks {
+        if !world.storages.has_feature(Feature::Template, &volid, false) {
+            if kind == Kind::Qemu {
+                continue;
+            }
             return Err(Failure::die(format!(
-                "volume '{volid}' does not support template/clone"
+                "Template feature is not available for '{volid}'"
             )));
         }
-    }
-    for (name, volid) in disks {
         let base = world.storages.make_base(node, &volid)?;
         let guest = world.guests.find_mut(kind, node, vmid)?;
         let value = guest.config.get(&name).unwrap_or_default().to_owned();
@@ -418,11 +423,12 @@ pub(crate) fn make_template(
         };
         guest.config.set(&name, value);
     }
-    world
-        .guests
-        .find_mut(kind, node, vmid)?
-        .config
-        .set("template", "1");
+    mark_as_template(world, kind, node, vmid)
+}
+
+fn mark_as_template(world: &mut World, kind: Kind, node: &str, vmid: u32) -> Result<(), Failure> {
+    let guest = world.guests.find_mut(kind, node, vmid)?;
+    guest.config.set("template", "1");
     Ok(())
 }
 

@@ -240,6 +240,14 @@ impl Qemu {
             .await
     }
 
+    /// Turns one disk into a base volume, also of what is a template already: one whose making stopped half way.
+    pub async fn make_base(&self, disk: &str) -> Result<Upid> {
+        let call = Call::post("qemu.template", self.path("/template"));
+        self.client
+            .call(call.params(Params::new().with("disk", disk)))
+            .await
+    }
+
     /// Takes disks out; with force their volumes are destroyed.
     pub async fn unlink<I>(&self, disks: I, force: bool) -> Result<()>
     where
