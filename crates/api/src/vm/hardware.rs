@@ -167,8 +167,8 @@ pub struct Cpu {
     #[schemars(range(min = 0.0, max = 128.0))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limit: Option<f64>,
-    /// Weight against other guests.
-    #[schemars(range(min = 1, max = 262_144))]
+    /// Weight against other guests, from 1 to 10000; Proxmox VE gives 100 to who says nothing.
+    #[schemars(range(min = 1, max = 10_000))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub units: Option<u32>,
     /// Host CPUs to run on: `0-3,8`. Only `root@pam` may set it; refused with that reason otherwise.
