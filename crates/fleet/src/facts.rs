@@ -22,6 +22,13 @@ pub enum PowerFact {
     Suspended,
 }
 
+impl PowerFact {
+    /// Whether it has processors and memory of its host, moving or not.
+    pub fn is_on(self) -> bool {
+        matches!(self, Self::Running | Self::Paused)
+    }
+}
+
 /// What is known about a guest.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct GuestFacts {

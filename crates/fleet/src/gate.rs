@@ -24,6 +24,8 @@ pub(crate) enum Key {
     Node(NodeName),
     Storage(StorageId),
     Template(Vmid),
+    /// A source that PVE lets only one copy at a time: a container, or a machine that runs.
+    Alone(Vmid),
 }
 
 impl Key {
@@ -32,6 +34,7 @@ impl Key {
         match self {
             Key::Node(_) => (4.0, 12.0),
             Key::Storage(_) | Key::Template(_) => (6.0, 24.0),
+            Key::Alone(_) => (1.0, 1.0),
         }
     }
 }

@@ -102,7 +102,7 @@ pub(crate) fn plan(wanted: Wanted, known: &Known<'_>) -> (Vec<Step>, After) {
     if let Some(lock) = known.lock.filter(|lock| *lock != "suspended") {
         return (Vec::new(), After::Unlocked(lock.to_owned()));
     }
-    let running = matches!(known.power, PowerFact::Running | PowerFact::Paused);
+    let running = known.power.is_on();
     let mut steps = Vec::new();
     if known.power == PowerFact::Suspended {
         // PVE writes nothing of a guest whose memory it keeps: all of it is left until that is resumed.

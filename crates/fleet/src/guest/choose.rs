@@ -173,17 +173,20 @@ impl Pass<'_> {
             ..Ask::default()
         };
         let brought = is_copy(&self.intent.source);
-        let disks = self.intent.disks.iter();
-        let disks = disks
+        let original = first.and_then(root_disk);
+        let disks = self.intent.disks.iter().filter_map(|disk| {
+            let copied = brought && disk.role != DiskRole::Data;
+            let original = original.as_ref().filter(|_| copied);
+            let thick = disk.thin == Some(false);
             // A root disk that is copied stays where its source has it, unless it is said where it goes.
-            .filter(|disk| disk.storage.is_some() || disk.role == DiskRole::Data || !brought)
-            .map(|disk| {
-                let size = disk.size.unwrap_or_default();
-                (&disk.storage, size, disk.thin == Some(false))
-            });
+            let there = original.and_then(|root| root.storage.clone());
+            let storage = disk.storage.clone().or(there.filter(|_| thick));
+            let size = disk.size.max(original.and_then(|root| root.size));
+            (storage.is_some() || !copied).then(|| (storage, size.unwrap_or_default(), thick))
+        });
         let container = self.intent.container.iter();
         let mounts = container.flat_map(|container| &container.mounts);
-        let mounts = mounts.map(|mount| (&mount.storage, mount.size, false));
+        let mounts = mounts.map(|mount| (mount.storage.clone(), mount.size, false));
         let root = self.root_storage();
         for (storage, size, thick) in disks.chain(mounts) {
             match storage.as_ref().or(root.as_ref()) {

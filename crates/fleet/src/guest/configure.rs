@@ -35,7 +35,7 @@ impl Pass<'_> {
         power: PowerFact,
         changes: Changes,
     ) -> Flow<Option<Outcome>> {
-        let running = matches!(power, PowerFact::Running | PowerFact::Paused);
+        let running = power.is_on();
         let unstarted = self.record.stage < Stage::Started && !running;
         self.memory(|memory| memory.unstarted |= unstarted);
         let want = self.desired(view, identity)?;

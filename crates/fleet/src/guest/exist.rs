@@ -117,7 +117,7 @@ impl Pass<'_> {
         // A new declaration is not drift: it is written whatever the policy for drift is.
         let redeclared = self.record.applied != Some(desired.digest());
         let changes = self.changes(view, &identity).await?;
-        let running = matches!(power, PowerFact::Running | PowerFact::Paused);
+        let running = power.is_on();
         let settled = self.record.stage >= Stage::Settled;
         let restarted = !self.record.pending.is_empty() && !self.memory(|memory| memory.waits);
         if running

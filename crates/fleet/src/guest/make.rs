@@ -39,7 +39,7 @@ impl Pass<'_> {
             let message = "the source is gone from where it was".to_owned();
             return Err(self.wait(Waiting::Source, message, std::time::Duration::from_secs(15)));
         }
-        if !self.enter(identity, original) {
+        if !self.enter(view, identity, original) {
             // Without the length of the line, which would be a new message for everybody in it all the time.
             let message = "in line for node, storage or template".to_owned();
             return Ok(Outcome::Waiting {
@@ -55,11 +55,19 @@ impl Pass<'_> {
         made
     }
 
-    fn enter(&self, identity: &Identity, original: Option<&Original>) -> bool {
+    fn enter(&self, view: &View, identity: &Identity, original: Option<&Original>) -> bool {
         let node = original.map_or(&identity.node, |original| &original.site.node);
         let mut keys = vec![Key::Node(node.clone())];
         if let Some(original) = original {
-            keys.push(Key::Template(original.site.vmid));
+            let vmid = original.site.vmid;
+            let row = view.guests.get(&vmid);
+            let runs = row.is_some_and(|row| row.power.is_on());
+            let alone = runs || self.kind() == GuestKind::Lxc;
+            keys.push(if alone {
+                Key::Alone(vmid)
+            } else {
+                Key::Template(vmid)
+            });
         }
         let storage = self.root_storage().or_else(|| {
             original

@@ -27,7 +27,7 @@ impl Pass<'_> {
         identity: &Identity,
         power: PowerFact,
     ) -> Flow<bool> {
-        let running = matches!(power, PowerFact::Running | PowerFact::Paused);
+        let running = power.is_on();
         let ours_to_power = self.intent.policy.management == Management::Full
             && self.intent.power != Power::Unmanaged { started: false }
             && !identity.adopted;

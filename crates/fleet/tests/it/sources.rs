@@ -401,3 +401,90 @@ async fn a_template_with_a_disc_of_one_node_alone_is_copied_to_any_node() {
         }
     }
 }
+
+/// PVE lets one at a time copy a container, or a machine that runs; who comes meanwhile is refused.
+#[tokio::test(start_paused = true)]
+async fn copies_of_one_source_that_is_held_while_it_is_copied_are_made_one_after_the_other() {
+    for is_container in [true, false] {
+        let mut bench = Bench::new();
+        bench.ready().await;
+        let mut intent = if is_container {
+            crate::create::container(&bench).await
+        } else {
+            machine("box", TEMPLATE)
+        };
+        if is_container {
+            intent.power = Power::Off;
+        }
+        let source = bench.want(intent.clone());
+        bench.run().await;
+        bench.run_for(std::time::Duration::from_secs(30)).await;
+        let vmid = bench.record(&source).identity.as_ref().unwrap().vmid;
+        intent.source = Source::Template {
+            from: TemplateRef::Vmid(vmid),
+            mode: CloneMode::Full,
+            snapshot: None,
+        };
+        bench.cluster().control().reset_counts();
+        let copies: Vec<_> = (1..=4)
+            .map(|number| {
+                intent.owner = owner(&format!("copy-{number}"));
+                intent.name = format!("copy-{number}");
+                bench.want(intent.clone())
+            })
+            .collect();
+        bench.run().await;
+        for copy in &copies {
+            let outcome = &bench.progress(copy).outcome;
+            assert_eq!(*outcome, Outcome::Settled, "{}", bench.stories());
+        }
+        let counts = bench.cluster().control().counts();
+        let sent = counts.iter().filter(|(route, _)| route.ends_with("/clone"));
+        assert_eq!(sent.map(|(_, count)| count).sum::<u64>(), 4, "{counts:?}");
+    }
+}
+
+const SMALL: &str = "
+clusters:
+- name: pve
+  nodes: [{ name: pve1 }]
+  storages:
+  - { id: local, type: dir, content: [iso, vztmpl, import, snippets, backup], capacity-gib: 100 }
+  - { id: small, type: dir, content: [images], capacity-gib: 14 }
+  images:
+    ubuntu-24.04: { id: ubuntu, name: Ubuntu, version: '24.04' }
+  guests:
+  - vmid: 9000
+    node: pve1
+    storage: small
+    disk-gib: 4
+    image: ubuntu-24.04
+    template: true
+    options: { name: small, cores: '2', memory: '2048', net0: 'virtio,bridge=vmbr0' }
+";
+
+#[tokio::test(start_paused = true)]
+async fn room_for_a_thick_copy_is_looked_for_where_its_source_is() {
+    let world = pve_sim::WorldFile::parse(SMALL).unwrap();
+    let sim = pve_sim::Simulator::builder().seed(1).world(world).build();
+    let mut bench = Bench::with(sim);
+    bench.ready().await;
+    let mut intent = machine("web", "small");
+    intent.init = None;
+    intent.disks[0].storage = None;
+    intent.disks[0].size = None;
+    intent.disks[0].thin = Some(false);
+    let copies: Vec<_> = (1..=4)
+        .map(|number| {
+            intent.owner = owner(&format!("copy-{number}"));
+            intent.name = format!("copy-{number}");
+            bench.want(intent.clone())
+        })
+        .collect();
+    bench.run_for(std::time::Duration::from_mins(2)).await;
+    let waits = copies.iter().filter(|copy| {
+        let outcome = &bench.progress(copy).outcome;
+        matches!(outcome, Outcome::Waiting { what, .. } if *what == fleet::Waiting::Capacity)
+    });
+    assert!(waits.count() >= 1, "{}", bench.stories());
+}

@@ -86,10 +86,23 @@ pub(crate) fn clone(call: &mut Call<'_>) -> Result<Reply, Failure> {
         )));
     }
     let order = Order { full, ..order };
+    // Unlike virtual machines, containers are copied by one at a time, templates too.
+    let source = call.world.guests.find_mut(Kind::Lxc, &node, vmid)?;
+    source.config.set("lock", "disk");
     Ok(call.task("vzclone", vmid, move |worker| run(worker, order)))
 }
 
 async fn run(worker: Worker, order: Order) -> Result<(), Failure> {
+    let node = worker.node().to_owned();
+    let copied = make(&worker, &order).await;
+    worker.world(|world| {
+        let source = world.guests.find_mut(Kind::Lxc, &node, order.vmid)?;
+        source.config.remove("lock");
+        copied
+    })
+}
+
+async fn make(worker: &Worker, order: &Order) -> Result<(), Failure> {
     let node = worker.node().to_owned();
     let path = lock::lxc_path(order.vmid);
     let _held = worker
@@ -117,7 +130,7 @@ async fn run(worker: Worker, order: Order) -> Result<(), Failure> {
         Ok(())
     })?;
     let mut made = Made::default();
-    if let Err(failure) = copy(&worker, &order, &mut made).await {
+    if let Err(failure) = copy(worker, order, &mut made).await {
         worker.world(|world| {
             made.undo(world, &node);
             forget(world, order.newid);
