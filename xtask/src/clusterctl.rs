@@ -35,6 +35,8 @@ pub(crate) struct Args {
 pub(crate) fn write(args: &Args) -> Result<()> {
     let bin = testbed::build(&testbed::Args::only("helm"))?;
     let components = repository(&args.out, &bin)?;
+    // clusterctl takes nothing else for a repository on this computer.
+    let components = std::path::absolute(components).context("the repository has no place")?;
     anstream::println!("{}", components.display());
     Ok(())
 }
@@ -86,7 +88,8 @@ fn render(helm: &Path) -> Result<String> {
     for (_, variable) in VARIABLES {
         let placed = format!("\"@{variable}@\"");
         ensure!(text.contains(&placed), "the chart does not use {variable}");
-        text = text.replace(&placed, &format!("${{{variable}:=\"\"}}"));
+        // In quotes still: `true` and numbers are texts in a Secret, too.
+        text = text.replace(&placed, &format!("\"${{{variable}:=}}\""));
     }
     Ok(format!(
         "apiVersion: v1\nkind: Namespace\nmetadata:\n  name: {NAMESPACE}\n{text}"
@@ -207,6 +210,7 @@ mod tests {
             );
         }
         assert!(text.contains("PROXMOX_URL: https://pve.example:8006"));
+        assert!(text.contains("PROXMOX_INSECURE: \"false\""), "{text}");
         assert!(
             !text.contains(NAMESPACE),
             "everything went to the namespace asked for"

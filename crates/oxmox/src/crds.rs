@@ -7,7 +7,7 @@ use clap::Args;
 
 use crate::output;
 
-/// Prints the custom resource definitions: `oxmox crds | kubectl apply --server-side -f -`.
+/// Prints the custom resource definitions: `oxmox crds | kubectl apply --server-side --force-conflicts -f -`.
 #[derive(Args)]
 pub(crate) struct Crds {
     /// Only these kinds, such as VirtualMachine.

@@ -37,6 +37,9 @@ use crate::webhook::{
 /// What `/metrics` speaks, so that Prometheus reads it by the right rules.
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
+/// How long webhooks are served after the work has ended: as long as it takes until nobody is sent here any more.
+const FAREWELL: Duration = Duration::from_secs(5);
+
 /// Runs the controllers against the Kubernetes cluster of the kubeconfig, or of the pod this runs in.
 #[derive(Args)]
 #[command(after_help = "Examples:
@@ -44,7 +47,7 @@ const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset
   oxmox operator --namespace team-a --no-leader-election
   oxmox operator --listen [::]:8080 --webhook-listen [::]:9443 --webhook-service oxmox
 
-oxmox crds | kubectl apply --server-side -f - installs its kinds; charts/oxmox installs all of it.")]
+oxmox crds | kubectl apply --server-side --force-conflicts -f - installs its kinds; charts/oxmox installs all of it.")]
 pub(crate) struct Operator {
     /// Where health (/healthz, /readyz) and metrics (/metrics) are served.
     #[arg(long, default_value = "127.0.0.1:8080", value_name = "ADDR")]
@@ -245,6 +248,10 @@ impl Operator {
         }
         stop.cancel();
         let _ = web.await;
+        if webhook.is_some() {
+            // The work is somebody else's by now. The API server still comes to this listener until it has heard that it goes.
+            tokio::time::sleep(FAREWELL).await;
+        }
         drop((webhook, consoles));
         Ok(ExitCode::SUCCESS)
     }

@@ -15,7 +15,8 @@ pub(crate) struct Logging {
         env = "LOG_LEVEL",
         default_value = "warn",
         global = true,
-        value_name = "FILTER"
+        value_name = "FILTER",
+        value_parser = log_filter
     )]
     log_level: String,
     /// Form of the log lines.
@@ -29,6 +30,34 @@ enum LogFormat {
     Text,
     /// One JSON object an event.
     Json,
+}
+
+/// A filter whose words mean what they seem to. A word that is no level would be read as the name of a module that nobody has,
+/// and nothing at all would be logged.
+fn log_filter(text: &str) -> Result<String, String> {
+    let mut parts = Vec::new();
+    for part in text
+        .split(',')
+        .map(str::trim)
+        .filter(|part| !part.is_empty())
+    {
+        let known = ["off", "error", "warn", "info", "debug", "trace"];
+        let level = part.to_lowercase();
+        parts.push(match level.as_str() {
+            "warning" => "warn".to_owned(),
+            _ if known.contains(&level.as_str()) => level,
+            _ if part.contains('=') || part.contains("::") => part.to_owned(),
+            _ => {
+                let known = known.join(", ");
+                return Err(format!(
+                    "there is no level '{part}': say {known}, or MODULE=LEVEL"
+                ));
+            }
+        });
+    }
+    let filter = parts.join(",");
+    EnvFilter::try_new(&filter).map_err(|error| error.to_string())?;
+    Ok(filter)
 }
 
 /// Sends log events to stderr.
@@ -72,5 +101,19 @@ pub(crate) fn error(error: &anyhow::Error) {
     say(format_args!("error: {error}"));
     for cause in error.chain().skip(1) {
         say(format_args!("  because: {cause}"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_level_that_does_not_exist_is_refused_instead_of_silencing_everything() {
+        assert_eq!(log_filter("Warning").unwrap(), "warn");
+        let many = "info,fleet=debug,pve::client";
+        assert_eq!(log_filter(many).unwrap(), many);
+        assert!(log_filter("verbose").unwrap_err().contains("error, warn"));
+        assert!(log_filter("fleet=loud").is_err());
     }
 }

@@ -12,6 +12,8 @@ use std::ffi::OsStr;
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 use clap::Args;
@@ -22,12 +24,15 @@ use self::progress::Ending;
 use crate::console::Consoles;
 use crate::output;
 use crate::signals::interrupted;
-use crate::webhook::Webhook;
 use crate::webhook::certificates::Bundle;
 use crate::webhook::keeper::Published;
+use crate::webhook::{Certificate, Webhook};
 
 /// A free port that only this computer reaches.
 const LOOPBACK: SocketAddr = SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0));
+
+/// How often it is looked whether the webhook's certificate must be renewed, which is due a month before it runs out.
+const RENEWAL: Duration = Duration::from_hours(12);
 
 /// Runs Oxmox on this machine alone: an API server that kubectl understands, and all controllers.
 ///
@@ -63,8 +68,8 @@ impl Up {
         runtime.block_on(self.serve())
     }
 
-    async fn serve(self) -> Result<ExitCode> {
-        self.pve.check()?;
+    async fn serve(mut self) -> Result<ExitCode> {
+        self.pve.check(self.demo)?;
         // A demo that was given no directory leaves nothing behind.
         let scratch = match (&self.data_dir, self.demo) {
             (None, true) => Some(tempfile::tempdir().context("cannot make a directory")?),
@@ -91,15 +96,18 @@ impl Up {
         let client = Client::new(server.service(), "default");
         let webhook = Webhook::listen(LOOPBACK).await?;
         let published = Published::Address(webhook.address());
-        let bundle = Bundle::renewed(None, &published.names(), controllers::Clock::system().now())?
-            .context("there was no certificate, so one was made")?;
-        webhook.certificate().set(&bundle)?;
-        apply::definitions(&client, &published.conversion(&bundle))
-            .await
-            .context("cannot install Oxmox's kinds")?;
-        apply::admission(&client, &published.admission(&bundle)).await?;
-        let stop = CancellationToken::new();
         let clock = controllers::Clock::system();
+        let trusted = Trusted {
+            client: client.clone(),
+            certificate: webhook.certificate(),
+            published,
+        };
+        let bundle = trusted
+            .renew(None, clock)
+            .await?
+            .context("there was no certificate, so one was made")?;
+        let renewal = tokio::spawn(trusted.keep(bundle, clock));
+        let stop = CancellationToken::new();
         let consoles = Consoles::listen(LOOPBACK, client.clone(), None, clock).await?;
         let controllers = (!self.api_only).then(|| {
             let options = controllers::Options {
@@ -127,6 +135,7 @@ impl Up {
         };
 
         stop.cancel();
+        renewal.abort();
         if let Some(controllers) = controllers {
             let _ = controllers.await;
         }
@@ -188,6 +197,48 @@ fn next_steps(kubeconfig: &Path, demo: bool) {
     }
 }
 
+/// The webhook's certificate, and who must believe it.
+struct Trusted {
+    client: Client,
+    certificate: Arc<Certificate>,
+    published: Published,
+}
+
+impl Trusted {
+    /// Installs our kinds with a certificate that lasts, and serves with it; nothing is done if this one still lasts.
+    async fn renew(
+        &self,
+        before: Option<&Bundle>,
+        clock: controllers::Clock,
+    ) -> Result<Option<Bundle>> {
+        let renewed = Bundle::renewed(before, &self.published.names(), clock.now())?;
+        let Some(bundle) = renewed else {
+            return Ok(None);
+        };
+        // Told first: who is served with a certificate must be able to believe it.
+        apply::definitions(&self.client, &self.published.conversion(&bundle))
+            .await
+            .context("cannot install Oxmox's kinds")?;
+        apply::admission(&self.client, &self.published.admission(&bundle)).await?;
+        self.certificate.set(&bundle)?;
+        Ok(Some(bundle))
+    }
+
+    /// Renews it whenever it is time.
+    async fn keep(self, mut bundle: Bundle, clock: controllers::Clock) {
+        loop {
+            tokio::time::sleep(RENEWAL).await;
+            match self.renew(Some(&bundle), clock).await {
+                Ok(next) => bundle = next.unwrap_or(bundle),
+                Err(error) => tracing::warn!(
+                    error = format!("{error:#}"),
+                    "the webhook's certificate was not renewed; trying again"
+                ),
+            }
+        }
+    }
+}
+
 /// What to type for this program.
 fn own_name() -> String {
     let path = std::env::var_os("PATH").unwrap_or_default();
@@ -224,6 +275,27 @@ pub(crate) fn default_directory() -> Result<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn the_certificate_of_the_webhook_is_renewed_before_it_runs_out() {
+        let epoch = "2026-01-01T00:00:00Z".parse().unwrap();
+        let clock = controllers::Clock::starting_at(epoch);
+        let server = apiserver::InMemory::with(apiserver::Clock::at(epoch), 1);
+        let client = Client::new(server.service(), "default");
+        let certificate = Arc::new(Certificate::default());
+        let trusted = Trusted {
+            client: client.clone(),
+            certificate: certificate.clone(),
+            published: Published::Address(LOOPBACK),
+        };
+        let first = trusted.renew(None, clock).await.unwrap().unwrap();
+        assert!(trusted.renew(Some(&first), clock).await.unwrap().is_none());
+        let served = format!("{certificate:?}");
+        let kept = tokio::spawn(trusted.keep(first, clock));
+        tokio::time::sleep(Duration::from_hours(24 * 100)).await;
+        assert_ne!(format!("{certificate:?}"), served);
+        assert!(!kept.is_finished());
+    }
 
     #[test]
     fn what_is_not_on_the_path_is_called_by_its_place() {

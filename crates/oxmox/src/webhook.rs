@@ -1,7 +1,7 @@
 //! The listener that an API server asks: for conversion between versions, and whether an object may be stored.
 //!
 //! Every replica listens, whoever leads. They share one certificate, kept in a Secret and looked after by [`keeper`]; `oxmox up`,
-//! which is alone, makes one for the run.
+//! which is alone, makes its own while it runs.
 
 pub(crate) mod certificates;
 pub(crate) mod keeper;

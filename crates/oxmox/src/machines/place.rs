@@ -1,5 +1,6 @@
 //! Which cluster, and which namespace of it.
 
+use std::ffi::OsStr;
 use std::path::PathBuf;
 
 use anyhow::{Context as _, Result};
@@ -56,13 +57,38 @@ impl Place {
             Err(error) => {
                 let ours = crate::up::default_directory().ok();
                 let ours = ours.map(|directory| directory.join("kubeconfig"));
-                match ours.filter(|file| file.exists()) {
+                let ours = ours.filter(|file| file.exists() && !is_another_meant());
+                match ours {
                     Some(file) => Ok(Config::from_custom_kubeconfig(read(&file)?, &options).await?),
-                    None => {
-                        Err(error).context("cannot find a Kubernetes cluster; give --kubeconfig")
-                    }
+                    None => Err(error).context(
+                        "cannot find a Kubernetes cluster: give --kubeconfig, or correct $KUBECONFIG or ~/.kube/config",
+                    ),
                 }
             }
         }
+    }
+}
+
+/// Whether somebody has said which cluster is meant. One that cannot be reached is no reason to act on another.
+fn is_another_meant() -> bool {
+    let said = std::env::var_os("KUBECONFIG");
+    let home = std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".kube/config"));
+    is_meant(said.as_deref(), home.is_some_and(|file| file.exists()))
+}
+
+fn is_meant(said: Option<&OsStr>, usual_exists: bool) -> bool {
+    said.is_some_and(|said| !said.is_empty()) || usual_exists
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cluster_that_was_named_and_is_gone_is_not_mistaken_for_ours() {
+        assert!(is_meant(Some(OsStr::new("/tmp/gone/kubeconfig")), false));
+        assert!(is_meant(None, true));
+        assert!(!is_meant(None, false));
+        assert!(!is_meant(Some(OsStr::new("")), false));
     }
 }

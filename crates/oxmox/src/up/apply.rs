@@ -1,7 +1,11 @@
 //! Puts objects into the API server, as `kubectl apply` would.
 
+use std::collections::BTreeMap;
+
 use anyhow::{Context as _, Result, bail};
+use k8s_openapi::ByteString;
 use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
+use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     CustomResourceDefinition, WebhookClientConfig,
 };
@@ -81,9 +85,19 @@ pub(crate) async fn object(client: &Client, document: Value) -> Result<()> {
     Ok(())
 }
 
+/// The entries of a Provider's Secret that are known.
+const ENTRIES: [&str; 6] = [
+    "token_id",
+    "token_secret",
+    "username",
+    "password",
+    "fingerprint",
+    "ca.crt",
+];
+
 /// How a Provider is logged in to and believed.
 pub(crate) struct Credentials {
-    /// Entries of its Secret; those without a value are left out.
+    /// Entries of its Secret; those without a value, or not here at all, are taken out of it.
     pub(crate) entries: Vec<(&'static str, Option<String>)>,
     /// Believe any certificate.
     pub(crate) insecure: bool,
@@ -99,19 +113,22 @@ pub(crate) async fn provider(
     credentials: Credentials,
 ) -> Result<()> {
     let secret = format!("{name}-credentials");
-    let entries: serde_json::Map<String, Value> = credentials
-        .entries
-        .into_iter()
-        .filter_map(|(key, value)| Some((key.to_owned(), Value::String(value?))))
-        .collect();
     object(
         client,
-        json!({
-            "apiVersion": "v1", "kind": "Secret", "metadata": {"name": secret},
-            "stringData": entries,
-        }),
+        json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": secret}}),
     )
     .await?;
+    // What another run wrote and this one does not say would go before what it says: a token before a password.
+    let mut entries: BTreeMap<&str, Option<ByteString>> =
+        ENTRIES.iter().map(|key| (*key, None)).collect();
+    let said = credentials.entries.into_iter();
+    entries.extend(said.map(|(key, value)| (key, value.map(|text| ByteString(text.into_bytes())))));
+    let secrets: Api<Secret> = Api::namespaced(client.clone(), NAMESPACE);
+    let data = json!({"data": entries});
+    secrets
+        .patch(&secret, &PatchParams::default(), &Patch::Merge(&data))
+        .await
+        .with_context(|| format!("the API server refused Secret {secret}"))?;
     object(
         client,
         json!({
@@ -124,4 +141,46 @@ pub(crate) async fn provider(
         }),
     )
     .await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn what_an_earlier_run_said_of_credentials_and_this_one_does_not_is_gone() {
+        let epoch = "2026-01-01T00:00:00Z".parse().unwrap();
+        let server = apiserver::InMemory::with(apiserver::Clock::at(epoch), 1);
+        let client = Client::new(server.service(), NAMESPACE);
+        let conversion = WebhookClientConfig {
+            url: Some("https://127.0.0.1:1/convert".to_owned()),
+            ..WebhookClientConfig::default()
+        };
+        definitions(&client, &conversion).await.unwrap();
+        let say = async |entries: &[(&'static str, &str)]| {
+            let entries = entries.iter();
+            let entries = entries.map(|(key, value)| (*key, Some((*value).to_owned())));
+            let credentials = Credentials {
+                entries: entries.collect(),
+                insecure: false,
+                nodes: Vec::new(),
+            };
+            let url = "https://pve.example.com:8006";
+            provider(&client, "default", url, credentials)
+                .await
+                .unwrap();
+            let secrets: Api<Secret> = Api::namespaced(client.clone(), NAMESPACE);
+            let secret = secrets.get("default-credentials").await.unwrap();
+            secret.data.unwrap_or_default()
+        };
+        let token = [
+            ("token_id", "a@pve!b"),
+            ("token_secret", "c"),
+            ("fingerprint", "AB"),
+        ];
+        assert_eq!(say(&token).await.len(), 3);
+        let after = say(&[("username", "root@pam"), ("password", "d")]).await;
+        let keys: Vec<&String> = after.keys().collect();
+        assert_eq!(keys, ["password", "username"]);
+    }
 }

@@ -5,19 +5,14 @@ use clap::Args;
 use kube::Client;
 
 use super::apply;
-use crate::access::{Access, Login};
+use crate::access::{Access, Login, variable};
 use crate::output;
 
 /// A Proxmox VE to look after.
 #[derive(Args)]
 pub(super) struct RealPve {
-    /// Address of a Proxmox VE, such as https://pve.example.com:8006.
-    #[arg(
-        long,
-        env = "PVE_ENDPOINT",
-        value_name = "URL",
-        conflicts_with = "demo"
-    )]
+    /// Address of a Proxmox VE, such as https://pve.example.com:8006 [env: PVE_ENDPOINT, unless --demo].
+    #[arg(long, value_name = "URL", conflicts_with = "demo")]
     pve: Option<String>,
     #[command(flatten)]
     access: Access,
@@ -32,8 +27,11 @@ pub(super) struct RealPve {
 }
 
 impl RealPve {
-    /// Whether there is all it takes, before anything is started.
-    pub(super) fn check(&self) -> Result<()> {
+    /// Whether there is all it takes, before anything is started. A demo has nothing to do with the Proxmox VE of the environment.
+    pub(super) fn check(&mut self, demo: bool) -> Result<()> {
+        if self.pve.is_none() && !demo {
+            self.pve = variable("PVE_ENDPOINT");
+        }
         match self.pve {
             Some(_) => self.access.login().map(drop),
             None => Ok(()),
