@@ -1,18 +1,30 @@
 //! Random lives by seed, and crashes at every call: what `cargo xtask simulate` runs.
 
-#![expect(clippy::print_stdout, reason = "this program's output is its result")]
+#![expect(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "this program's output is its result, and how far it has come is told beside it"
+)]
 #![expect(
     clippy::disallowed_methods,
     reason = "how long a run took is told in real seconds"
 )]
 
-use std::{process::ExitCode, thread, time::Instant};
+use std::{
+    process::ExitCode,
+    sync::{Mutex, PoisonError},
+    thread,
+    time::{Duration, Instant},
+};
 
 use clap::Parser;
 use scenarios::{Flow, Story};
 
 /// One life of a seed.
 type Live = fn(u64) -> Story;
+
+/// How often it is told how far a run has come.
+const TELL: Duration = Duration::from_secs(30);
 
 /// Random lives of machines under faults and crashes, one for each seed; a failing seed prints its story.
 ///
@@ -81,7 +93,16 @@ fn main() -> ExitCode {
 
 fn seeds(from: u64, seeds: u64, threads: usize, live: Live, tell: bool) -> bool {
     let begun = Instant::now();
+    let told = Mutex::new((begun, 0, 0));
     let lives = scenarios::lives(from..from + seeds, threads, live, |story| {
+        let mut so_far = told.lock().unwrap_or_else(PoisonError::into_inner);
+        so_far.1 += 1;
+        so_far.2 += u64::from(!story.wrong.is_empty());
+        if so_far.0.elapsed() >= TELL {
+            so_far.0 = Instant::now();
+            eprintln!("{} of {seeds} lived, {} failed", so_far.1, so_far.2);
+        }
+        drop(so_far);
         if tell {
             println!("{}", story.trace.join("\n"));
         }
