@@ -71,6 +71,8 @@ pub(crate) struct State {
     pub(crate) taken: BTreeMap<Vmid, Instant>,
     /// Who of this process is making the template of an image, by the image's tag and node.
     pub(crate) image_makers: BTreeMap<String, Owner>,
+    /// What is remembered of an image between two calls, by its owner and its tag: an owner may have several on a cluster.
+    pub(crate) images: BTreeMap<(Owner, String), ImageMemory>,
     pub(crate) sources: BTreeMap<Vmid, (Arc<GuestConfig>, Instant)>,
     /// Sources that are being read just now.
     pub(crate) reading: BTreeMap<Vmid, Reading>,
@@ -164,6 +166,13 @@ pub(crate) struct Memory {
     pub(crate) told_otherwise: bool,
     /// The mappings of the PCI devices it has to itself, one for each.
     pub(crate) devices: Vec<String>,
+}
+
+/// What is remembered of one image.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct ImageMemory {
+    /// Since when its template is not listed though its VMID is, or when that guest was looked at last.
+    pub(crate) unlisted: Option<Instant>,
 }
 
 /// The part of a guest's configuration that a look at everything shows.

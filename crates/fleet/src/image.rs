@@ -7,6 +7,7 @@
 //! Everybody who uses a template has a tag of their own on it ([`share`]). Who leaves takes that tag off; the
 //! template goes with the last one.
 
+mod lost;
 mod make;
 mod remove;
 mod share;
@@ -17,10 +18,10 @@ use pve::{GuestConfig, VolumeId};
 use sha2::{Digest, Sha256};
 
 use crate::{
-    ClusterName, Event, Failure, ImageFacts, ImageProgress, ImageRecord, NodeName, Outcome, Vmid,
+    ClusterName, Event, Failure, ImageFacts, ImageProgress, ImageRecord, NodeName, Outcome, Owner, Vmid,
     Waiting,
     cloudinit::hex,
-    cluster::Cluster,
+    cluster::{Cluster, ImageMemory},
     gate::Key,
     guest::look::{is_making, left_locked},
     intent::ImageIntent,
@@ -104,6 +105,7 @@ impl<'a> Work<'a> {
             .unwrap_or_default();
         if outcome.is_done() {
             self.cluster.forget(&self.intent.owner);
+            self.cluster.state().images.remove(&self.place());
         }
         if outcome == Outcome::Gone {
             let mut state = self.cluster.state();
@@ -286,6 +288,16 @@ impl<'a> Work<'a> {
             step,
             message: format!("{step:?} on {node}"),
         }
+    }
+
+    /// Whose image it is, and which.
+    fn place(&self) -> (Owner, String) {
+        (self.intent.owner.clone(), self.tag.clone())
+    }
+
+    /// Reads and changes what is remembered of this image alone: its owner may have others, on other storages.
+    fn remembered<T>(&self, change: impl FnOnce(&mut ImageMemory) -> T) -> T {
+        change(self.cluster.state().images.entry(self.place()).or_default())
     }
 
     fn view(&self) -> Flow<Arc<View>> {

@@ -52,36 +52,6 @@ impl Work<'_> {
         Ok(Outcome::Settled)
     }
 
-    /// A template that is no longer listed is made again once PVE says that its VMID is free.
-    async fn confirm_lost(&mut self, view: &View, node: &NodeName) -> Flow<()> {
-        let Some(replica) = self.record.replicas.get(node).cloned() else {
-            return Ok(());
-        };
-        if view.guests.contains_key(&replica.vmid) {
-            // PVE shows a new guest before it knows its tags.
-            return Err(self.wait(
-                Waiting::Source,
-                "the template is not listed yet",
-                Duration::from_secs(5),
-            ));
-        }
-        match self.cluster.client.cluster().is_free(replica.vmid).await {
-            Ok(true) => {
-                self.record.replicas.remove(node);
-                Err(Outcome::Persist)
-            }
-            Ok(false) => {
-                self.cluster.refresh();
-                Err(self.wait(
-                    Waiting::Source,
-                    "the template is not listed yet",
-                    Duration::from_secs(5),
-                ))
-            }
-            Err(error) => Err(self.trouble("asking for the template", &error)),
-        }
-    }
-
     async fn replica(&mut self, view: &View, node: &NodeName) -> Flow<Outcome> {
         if !self.record.replicas.contains_key(node) {
             self.nobody_else_makes_it(view, node)?;

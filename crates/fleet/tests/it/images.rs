@@ -504,3 +504,44 @@ async fn a_template_whose_making_stopped_half_way_is_made_whole() {
         assert!(volume.contains(":base-"), "{disk}: {volume}");
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_template_whose_vmid_is_anothers_by_now_is_made_again_under_another_one() {
+    let url = web().await;
+    for container in [false, true] {
+        let mut bench = Bench::new();
+        bench.ready().await;
+        let (intent, mut record) = (image("noble", &url), ImageRecord::default());
+        drive(&mut bench, &intent, &mut record, false).await;
+        let (node, replica) = record.replicas.first_key_value().expect("a template");
+        let (node, vmid) = (bench.client().node(node), replica.vmid);
+        let also = pve::api::guest::DeleteGuest::default();
+        let gone = node.qemu(vmid).delete(also).await.unwrap();
+        bench.client().wait(&gone).await.unwrap();
+        let theirs = pve::GuestConfig::new().with("description", "theirs");
+        let made = if container {
+            let files = node.storage(&"local".parse().unwrap());
+            let files = files.content(Some("vztmpl"), None).await.unwrap();
+            let template = files.first().expect("a container template");
+            let theirs = theirs.with("rootfs", "local-lvm:1");
+            let theirs = pve::CreateLxc::new(vmid, template.volid.to_string(), theirs);
+            node.create_lxc(&theirs).await
+        } else {
+            let theirs = pve::CreateQemu::new(vmid, theirs.with("name", "theirs"));
+            node.create_qemu(&theirs).await
+        };
+        bench.client().wait(&made.unwrap()).await.unwrap();
+        bench.run_for(Duration::from_mins(1)).await;
+        let again = drive(&mut bench, &intent, &mut record, false).await;
+        assert_eq!(again.outcome, Outcome::Settled, "{again:?}");
+        assert!(record.replicas.values().all(|it| it.vmid != vmid));
+        let theirs = if container {
+            node.lxc(vmid).config(ConfigView::Next).await
+        } else {
+            node.qemu(vmid).config(ConfigView::Next).await
+        };
+        let theirs = theirs.unwrap();
+        assert!(theirs.description().unwrap().starts_with("theirs"));
+        assert!(!theirs.is_template());
+    }
+}
