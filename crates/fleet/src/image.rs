@@ -15,12 +15,10 @@ mod share;
 use std::{sync::Arc, time::Duration};
 
 use pve::{GuestConfig, VolumeId};
-use sha2::{Digest, Sha256};
 
 use crate::{
-    ClusterName, Event, Failure, ImageFacts, ImageProgress, ImageRecord, NodeName, Outcome, Owner, Vmid,
-    Waiting,
-    cloudinit::hex,
+    ClusterName, Event, Failure, ImageFacts, ImageProgress, ImageRecord, NodeName, Outcome, Owner,
+    Vmid, Waiting,
     cluster::{Cluster, ImageMemory},
     gate::Key,
     guest::look::{is_making, left_locked},
@@ -92,7 +90,7 @@ impl<'a> Work<'a> {
             intent,
             record: record.clone(),
             events: Vec::new(),
-            tag: format!("oxmox-image-{}", key(intent)),
+            tag: intent.tag(),
             use_tag: share::tag_of(&intent.owner),
         }
     }
@@ -137,7 +135,7 @@ impl<'a> Work<'a> {
 
     /// Whether a guest is a template of this image that Oxmox made: by its tag and somebody's mark.
     fn is_this_image(&self, config: &GuestConfig) -> bool {
-        share::tags(config).contains(&self.tag) && config.description().is_some_and(mark::is_marked)
+        is_of_image(config, &self.tag)
     }
 
     /// Comes back when it can be said whose a guest is. PVE writes its mark when it is complete; one that is being made under a VMID
@@ -346,19 +344,14 @@ impl<'a> Work<'a> {
     }
 }
 
+/// Whether a guest is a template of the image with this tag that Oxmox made.
+pub(crate) fn is_of_image(config: &GuestConfig, tag: &str) -> bool {
+    share::tags(config).contains(tag) && config.description().is_some_and(mark::is_marked)
+}
+
 fn failed(why: Failure, message: impl Into<String>) -> Outcome {
     Outcome::Failed {
         why,
         message: message.into(),
     }
-}
-
-/// What makes two images the same.
-fn key(intent: &ImageIntent) -> String {
-    let what = match &intent.checksum {
-        Some(sum) => format!("{}:{}", sum.kind.as_str(), sum.hex.to_lowercase()),
-        None => intent.url.clone(),
-    };
-    let text = format!("{what} {} {}", intent.storage, intent.uefi);
-    hex(&Sha256::digest(text)[..6])
 }

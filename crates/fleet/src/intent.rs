@@ -24,7 +24,7 @@ pub use hardware::{
     Agent, Bios, Cpu, EfiDisk, Hardware, Hotplug, Hugepages, Memory, NumaNode, PciDevice, Rng, Tpm,
     TpmVersion, UsbDevice,
 };
-pub use image::{Checksum, ChecksumKind, ImageIntent};
+pub use image::{Checksum, ChecksumKind, ImageIntent, image_tag};
 pub use init::{Init, InitMode};
 pub use network::{Addressing, Dynamic, Mac, Nic, NicModel, Route};
 pub use options::{

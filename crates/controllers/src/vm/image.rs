@@ -12,7 +12,7 @@ use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use api::vm::{ChecksumAlgorithm, FleetRecord, ImageSource, Provider, VMImage, VMImageStatus};
 use fleet::{
-    ClusterName, ImageProgress, ImageRecord, NodeName, Outcome, StorageId,
+    ClusterName, ImageProgress, ImageRecord, NodeName, Outcome, StorageId, Vmid,
     intent::{Checksum, ChecksumKind, ImageIntent},
 };
 use jiff::{SignedDuration, Timestamp};
@@ -33,6 +33,9 @@ const KEPT_UNUSED: SignedDuration = SignedDuration::from_hours(1);
 
 /// How often an image is looked at again. What is known is in memory, so looking costs no request.
 const AGAIN: Duration = Duration::from_secs(30);
+
+/// Whether templates boot by UEFI rather than BIOS.
+const UEFI: bool = false;
 
 /// Endings of files that would have to be unpacked, which PVE does for ISO images only.
 const PACKED: [&str; 6] = ["gz", "xz", "zst", "bz2", "lzo", "zip"];
@@ -249,7 +252,8 @@ impl Work<'_> {
                 None => {
                     // It may have been finished before any list showed it.
                     let made = target.record.replicas.iter();
-                    let made: Vec<_> = made.map(|(node, it)| (node.clone(), it.vmid)).collect();
+                    let made = made.map(|(node, it)| (node.clone(), it.vmid));
+                    let made: Vec<_> = made.filter(|(_, it)| self.may_be(&target, *it)).collect();
                     report::templates(&mut self.status, &target, &made);
                     Outcome::Settled
                 }
@@ -323,6 +327,22 @@ impl Work<'_> {
             if progress.outcome != Outcome::Persist {
                 return Ok(progress.outcome);
             }
+        }
+    }
+
+    /// Whether nothing speaks against a guest's being a template of this image: it is shown as one, or not at all.
+    fn may_be(&self, target: &Target, vmid: Vmid) -> bool {
+        let fleet = &self.context.fleet;
+        let facts = fleet.facts(&target.cluster);
+        let Some(facts) = facts.filter(|facts| facts.reachable) else {
+            return true;
+        };
+        match facts.templates.iter().find(|it| it.vmid == vmid) {
+            Some(shown) => {
+                let tag = tag(self.image, self.url, &target.storage);
+                shown.tags.contains(&tag)
+            }
+            None => fleet.node_of(&target.cluster, vmid).is_none(),
         }
     }
 
@@ -414,13 +434,6 @@ fn intent(
     provider: &Provider,
     nodes: &[NodeName],
 ) -> Result<ImageIntent, Missing> {
-    let checksum = image.spec.checksum.as_ref().map(|sum| Checksum {
-        kind: match sum.algorithm {
-            ChecksumAlgorithm::Sha256 => ChecksumKind::Sha256,
-            ChecksumAlgorithm::Sha512 => ChecksumKind::Sha512,
-        },
-        hex: sum.value.clone(),
-    });
     let defaults = provider.spec.defaults.as_ref();
     let import = defaults.and_then(|defaults| defaults.import_storage.as_deref());
     let import =
@@ -430,14 +443,29 @@ fn intent(
         cluster: target.cluster.clone(),
         name: image.name_any(),
         url: url.to_owned(),
-        checksum,
+        checksum: checksum(image),
         storage: target.storage.clone(),
         download_storage: import.transpose()?,
         nodes: nodes.to_vec(),
         vmids: translate::vmids(provider)?,
-        uefi: false,
+        uefi: UEFI,
         tags: Vec::new(),
     })
+}
+
+fn checksum(image: &VMImage) -> Option<Checksum> {
+    image.spec.checksum.as_ref().map(|sum| Checksum {
+        kind: match sum.algorithm {
+            ChecksumAlgorithm::Sha256 => ChecksumKind::Sha256,
+            ChecksumAlgorithm::Sha512 => ChecksumKind::Sha512,
+        },
+        hex: sum.value.clone(),
+    })
+}
+
+/// What the templates of an image with a URL are known by on a storage.
+pub(crate) fn tag(image: &VMImage, url: &str, storage: &StorageId) -> String {
+    fleet::intent::image_tag(url, checksum(image).as_ref(), storage, UEFI)
 }
 
 /// Whether an address is that of a file which would have to be unpacked.

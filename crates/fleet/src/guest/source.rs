@@ -11,6 +11,7 @@ use crate::{
     NodeName, Owner, Size, StorageId, Vmid, Waiting,
     cluster::Whereabouts,
     desired::ROOT_CANDIDATES,
+    image::is_of_image,
     intent::{CloneMode, Disk, DiskRole, DiskSlot, Source, TemplateRef},
     place::{File, Reach, Site},
     prop::Prop,
@@ -37,7 +38,11 @@ impl Pass<'_> {
         let wanted = |vmid: Vmid, row: &crate::view::GuestRow| match from {
             TemplateRef::Vmid(id) => *id == vmid,
             TemplateRef::Guest(subject) => subject.guest == vmid,
-            TemplateRef::AnyOf(ids) => ids.contains(&vmid),
+            TemplateRef::AnyOf(ids) => row.template && ids.contains(&vmid),
+            TemplateRef::Image(templates) => {
+                let tag = templates.get(&vmid);
+                row.template && tag.is_some_and(|tag| row.tags.contains(tag))
+            }
             TemplateRef::Name(name) => row.template && &row.name == name,
             TemplateRef::Tags(tags) => {
                 row.template
@@ -62,16 +67,13 @@ impl Pass<'_> {
             return Err(self.wait(Waiting::Source, message, Duration::from_secs(15)));
         }
         let mut originals = Vec::new();
-        let mut problem = None;
+        let (mut problem, mut other) = (None, None);
         for (vmid, node, template) in found {
             if !view.node_online(&node) {
                 continue;
             }
             match self.source_config(vmid, &node).await {
-                Ok(config) if !self.is_meant(from, vmid, &config) => {
-                    let message = format!("guest {vmid} is not the one that is to be copied");
-                    return Err(self.wait(Waiting::Source, message, Duration::from_secs(30)));
-                }
+                Ok(config) if !self.is_meant(from, vmid, &config) => other = Some(vmid),
                 Ok(config) => {
                     let disks_shared = all_shared(&volumes(&config), view, &node);
                     let shared = disks_shared && all_shared(&discs(&config), view, &node);
@@ -91,10 +93,14 @@ impl Pass<'_> {
                 Err(error) => problem = Some(error),
             }
         }
-        match (originals.is_empty(), problem) {
-            (false, _) => Ok(originals),
-            (true, Some(error)) => Err(self.trouble("reading the source", &error)),
-            (true, None) => {
+        match (originals.is_empty(), problem, other) {
+            (false, ..) => Ok(originals),
+            (true, Some(error), _) => Err(self.trouble("reading the source", &error)),
+            (true, None, Some(vmid)) => {
+                let message = format!("guest {vmid} is not the one that is to be copied");
+                Err(self.wait(Waiting::Source, message, Duration::from_secs(30)))
+            }
+            (true, None, None) => {
                 let message = format!("the nodes with {from} are down");
                 Err(self.wait(Waiting::Source, message, Duration::from_secs(30)))
             }
@@ -103,8 +109,13 @@ impl Pass<'_> {
 
     /// Whether a guest is the one that was named, and not only of the same number.
     fn is_meant(&self, from: &TemplateRef, vmid: Vmid, config: &GuestConfig) -> bool {
-        let TemplateRef::Guest(subject) = from else {
-            return true;
+        let subject = match from {
+            TemplateRef::Guest(subject) => subject,
+            TemplateRef::Image(templates) => {
+                let tag = templates.get(&vmid);
+                return tag.is_some_and(|tag| is_of_image(config, tag));
+            }
+            _ => return true,
         };
         let keeps = |owner: &Owner| self.cluster.keeps(owner, vmid);
         let owner = subject.owner.as_ref();

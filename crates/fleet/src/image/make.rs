@@ -11,7 +11,7 @@ use pve::{
 };
 use tokio::time::Instant;
 
-use super::{Flow, Work, failed, key};
+use super::{Flow, Work, failed};
 use crate::{
     Event, Failure, NodeName, Outcome, StorageId, Vmid, Waiting,
     gate::End,
@@ -123,7 +123,7 @@ impl Work<'_> {
         };
         let volume = format!(
             "{storage}:import/oxmox-{}-{vmid}.{}",
-            key(self.intent),
+            self.intent.key(),
             extension(&self.intent.url)
         );
         self.record.replicas.insert(

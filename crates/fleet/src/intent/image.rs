@@ -1,6 +1,8 @@
 //! Images that become templates.
 
-use crate::{ClusterName, NodeName, Owner, StorageId, intent::VmidRange};
+use sha2::{Digest, Sha256};
+
+use crate::{ClusterName, NodeName, Owner, StorageId, cloudinit::hex, intent::VmidRange};
 
 /// The kind of a checksum.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -58,4 +60,36 @@ pub struct ImageIntent {
     pub uefi: bool,
     /// Tags of the template.
     pub tags: Vec<String>,
+}
+
+/// The tag that is on every template of an image: what makes two images the same.
+pub fn image_tag(
+    url: &str,
+    checksum: Option<&Checksum>,
+    storage: &StorageId,
+    uefi: bool,
+) -> String {
+    format!("oxmox-image-{}", key(url, checksum, storage, uefi))
+}
+
+fn key(url: &str, checksum: Option<&Checksum>, storage: &StorageId, uefi: bool) -> String {
+    let what = match checksum {
+        Some(sum) => format!("{}:{}", sum.kind.as_str(), sum.hex.to_lowercase()),
+        None => url.to_owned(),
+    };
+    let text = format!("{what} {storage} {uefi}");
+    hex(&Sha256::digest(text)[..6])
+}
+
+impl ImageIntent {
+    /// What makes two images the same, in few characters.
+    pub(crate) fn key(&self) -> String {
+        let checksum = self.checksum.as_ref();
+        key(&self.url, checksum, &self.storage, self.uefi)
+    }
+
+    /// The tag of its templates.
+    pub(crate) fn tag(&self) -> String {
+        image_tag(&self.url, self.checksum.as_ref(), &self.storage, self.uefi)
+    }
 }

@@ -1,5 +1,7 @@
 //! What a guest is made from.
 
+use std::collections::BTreeMap;
+
 use crate::{Vmid, record::Subject};
 
 /// What a guest is made from.
@@ -58,8 +60,11 @@ pub enum TemplateRef {
     Vmid(Vmid),
     /// This very guest: one that has got its VMID since is not copied.
     Guest(Subject),
-    /// Any one of these: replicas of the same thing, the nearest is taken.
+    /// Any one of these templates: replicas of the same thing, the nearest is taken.
     AnyOf(Vec<Vmid>),
+    /// Any one of these templates of an image, each with the tag it must have ([`super::image_tag`]): a guest that has got a VMID
+    /// since is not copied.
+    Image(BTreeMap<Vmid, String>),
     /// By its name in PVE, on any node; several with one name are replicas.
     Name(String),
     /// By tags: all of them must be there; several that match are replicas.
@@ -73,15 +78,21 @@ impl std::fmt::Display for TemplateRef {
         match self {
             TemplateRef::Vmid(vmid) => write!(f, "VMID {vmid}"),
             TemplateRef::Guest(subject) => write!(f, "VMID {}", subject.guest),
-            TemplateRef::AnyOf(vmids) => {
-                let ids: Vec<String> = vmids.iter().map(ToString::to_string).collect();
-                write!(f, "any of VMIDs {}", ids.join(", "))
-            }
+            TemplateRef::AnyOf(vmids) => any_of(f, vmids),
+            TemplateRef::Image(templates) => any_of(f, templates.keys()),
             TemplateRef::Name(name) => write!(f, "name '{name}'"),
             TemplateRef::Tags(tags) => write!(f, "tags {}", tags.join(", ")),
             TemplateRef::Gone(why) => f.write_str(why),
         }
     }
+}
+
+fn any_of<'a>(
+    f: &mut std::fmt::Formatter<'_>,
+    vmids: impl IntoIterator<Item = &'a Vmid>,
+) -> std::fmt::Result {
+    let ids: Vec<String> = vmids.into_iter().map(ToString::to_string).collect();
+    write!(f, "any of VMIDs {}", ids.join(", "))
 }
 
 /// How a template is copied.

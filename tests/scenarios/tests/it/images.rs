@@ -310,3 +310,44 @@ async fn a_download_that_pve_cannot_unpack_is_refused_and_another_one_is_another
         assert!(refused.contains("make another VMImage"), "{refused}");
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_guest_that_has_got_the_vmid_of_a_template_is_not_copied() {
+    let bed = prepared().await;
+    let (url, fetched) = web().await;
+    bed.try_apply(&image("noble", &url, &json!({})))
+        .await
+        .unwrap();
+    bed.try_apply(&machine("one", "noble")).await.unwrap();
+    bed.until_ready::<VirtualMachine>("one").await;
+    bed.delete::<VirtualMachine>("one").await;
+    bed.until_reason::<VMImage>("noble", "Ready", "NotNeeded")
+        .await;
+
+    let taken = templates(&bed).await[0];
+    let mut guests = bed.guests().await.into_iter();
+    let template = guests.find(|guest| guest.vmid == taken).unwrap();
+    let (root, vmid) = (bed.root(), pve::Vmid::new(taken).unwrap());
+    let node = root.node(&pve::NodeName::new(template.node.as_str()).unwrap());
+    let also = pve::api::guest::DeleteGuest::default();
+    let gone = node.qemu(vmid).delete(also).await.unwrap();
+    root.wait(&gone).await.unwrap();
+    let theirs = pve::GuestConfig::new().with("name", "theirs");
+    let theirs = pve::CreateQemu::new(vmid, theirs.with("scsi0", "ceph:1"));
+    let made = node.create_qemu(&theirs).await.unwrap();
+    root.wait(&made).await.unwrap();
+
+    bed.sleep(Duration::from_secs(12)).await;
+    bed.pve().control().reset_counts();
+    bed.try_apply(&machine("two", "noble")).await.unwrap();
+    bed.until_ready::<VirtualMachine>("two").await;
+    // One copy was made, and of the template that was made anew.
+    assert_eq!(bed.count("POST /nodes/{node}/qemu/{vmid}/clone"), 1);
+    assert_eq!(fetched.load(std::sync::atomic::Ordering::SeqCst), 2);
+    let made = templates(&bed).await;
+    assert_eq!(made.len(), 1);
+    assert_ne!(made[0], taken);
+    let linked = bed.guest("two").await.key("scsi0").to_owned();
+    assert!(linked.contains(&format!("base-{}-", made[0])), "{linked}");
+    assert_eq!(bed.guest("theirs").await.vmid, taken);
+}

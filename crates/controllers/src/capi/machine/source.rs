@@ -42,6 +42,7 @@ pub(in crate::capi) fn templates<'a>(
         TemplateRef::Guest(subject) => template.vmid == subject.guest,
         TemplateRef::Name(name) => template.name == *name,
         TemplateRef::AnyOf(vmids) => vmids.contains(&template.vmid),
+        TemplateRef::Image(vmids) => vmids.contains_key(&template.vmid),
         TemplateRef::Tags(tags) => tags.iter().all(|tag| template.tags.contains(tag)),
         TemplateRef::Gone(_) => false,
     };

@@ -1,5 +1,7 @@
 //! Everything a machine refers to, found and put together.
 
+use std::collections::BTreeMap;
+
 use api::vm::{
     GuestRef, ImageSource, Provider, UserData, VMClass, VMImage, VirtualMachine,
     VirtualMachineSpec, VirtualMachineStatus,
@@ -217,18 +219,22 @@ fn image_source(
         Some(ImageSource::Volume(volume)) => Ok(Source::Volume {
             volume: volume.clone(),
         }),
-        Some(ImageSource::Url(_)) => {
+        Some(ImageSource::Url(url)) => {
             let templates = image.status.iter().flat_map(|status| &status.templates);
             let wanted = image::wanted_storage(image, spec, home.class, home.provider);
-            let ready: Vec<_> = templates
+            let ready: BTreeMap<_, _> = templates
                 .filter(|replica| replica.provider == home.cluster.as_str())
                 .filter(|replica| wanted.is_none() || replica.storage.as_ref() == wanted)
-                .filter_map(|replica| fleet::Vmid::new(replica.vmid?).ok())
+                .filter_map(|replica| {
+                    let storage = fleet::StorageId::new(replica.storage.as_deref()?).ok()?;
+                    let vmid = fleet::Vmid::new(replica.vmid?).ok()?;
+                    Some((vmid, image::tag(image, url, &storage)))
+                })
                 .collect();
             if ready.is_empty() {
                 Err(preparing(image))
             } else {
-                template(TemplateRef::AnyOf(ready))
+                template(TemplateRef::Image(ready))
             }
         }
     }
