@@ -173,6 +173,9 @@ pub(crate) struct Memory {
 pub(crate) struct ImageMemory {
     /// Since when its template is not listed though its VMID is, or when that guest was looked at last.
     pub(crate) unlisted: Option<Instant>,
+    pub(crate) failures: u32,
+    /// Until when nothing large is tried again, and what is said meanwhile.
+    pub(crate) rest: Option<(Instant, Outcome)>,
 }
 
 /// The part of a guest's configuration that a look at everything shows.

@@ -10,6 +10,7 @@
 mod lost;
 mod make;
 mod remove;
+mod rest;
 mod share;
 
 use std::{sync::Arc, time::Duration};
@@ -26,7 +27,6 @@ use crate::{
     mark,
     record::{InFlight, ReplicaStage, StepKind},
     tasks::{Ended, Standing},
-    trouble::{self, Trouble},
     view::View,
 };
 
@@ -255,7 +255,10 @@ impl<'a> Work<'a> {
             }
         }
         match end {
-            Ok(_) => Ok(()),
+            Ok(_) => {
+                self.recovered();
+                Ok(())
+            }
             // PVE gives a download its name only when it is complete, and the name is this template's alone: an answer
             // was lost.
             Err(pve::Error::AlreadyExists { .. }) if task.step == StepKind::Download => {
@@ -266,7 +269,7 @@ impl<'a> Work<'a> {
             Err(error @ pve::Error::InUse { .. }) if task.step == StepKind::Destroy => {
                 Err(self.note_links(&error))
             }
-            Err(error) => Err(self.trouble("preparing the image", &error)),
+            Err(error) => Err(self.not_done(task.step, &error)),
         }
     }
 
@@ -324,22 +327,6 @@ impl<'a> Work<'a> {
             what,
             message: message.into(),
             retry,
-        }
-    }
-
-    fn trouble(&mut self, doing: &str, error: &pve::Error) -> Outcome {
-        let failures = self.cluster.memory(&self.intent.owner, |memory| {
-            memory.failures += 1;
-            memory.failures
-        });
-        let text = format!("{doing}: {}", trouble::line(error));
-        if failures == 1 || failures.is_power_of_two() {
-            self.events.push(Event::warning("Retrying", text.clone()));
-        }
-        match trouble::judge(error) {
-            Trouble::Never(why) => failed(why, text),
-            Trouble::Verify => self.wait(Waiting::Error, text, trouble::backoff(failures)),
-            Trouble::Wait(what) => self.wait(what, text, trouble::backoff(failures)),
         }
     }
 }

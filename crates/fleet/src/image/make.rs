@@ -61,6 +61,9 @@ impl Work<'_> {
         let Some(replica) = self.record.replicas.get(node).cloned() else {
             return Ok(Outcome::Persist);
         };
+        if replica.stage <= ReplicaStage::Imported {
+            self.rested()?;
+        }
         match replica.stage {
             ReplicaStage::New => self.download(node, &replica).await,
             ReplicaStage::Downloaded => self.import(node, &replica).await,

@@ -545,3 +545,28 @@ async fn a_template_whose_vmid_is_anothers_by_now_is_made_again_under_another_on
         assert!(!theirs.is_template());
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn an_image_that_cannot_be_fetched_is_asked_for_ever_more_seldom() {
+    let mut bench = Bench::new();
+    bench.ready().await;
+    let intent = image("noble", "http://127.0.0.1:9/noble.img");
+    let mut record = ImageRecord::default();
+    let mut last = None;
+    for _ in 0..360 {
+        let progress = bench.fleet.image(&intent, &record).await;
+        record = progress.record;
+        last = Some(progress.outcome);
+        bench.run_for(Duration::from_secs(10)).await;
+    }
+    assert!(matches!(last, Some(Outcome::Waiting { .. })), "{last:?}");
+    let counts = bench.cluster().control().counts();
+    let fetches = counts
+        .iter()
+        .filter(|(route, _)| route.ends_with("/download-url"));
+    let fetches: u64 = fetches.map(|(_, n)| n).sum();
+    assert!(
+        (3..=10).contains(&fetches),
+        "{fetches} downloads in an hour"
+    );
+}

@@ -134,7 +134,7 @@ async fn an_image_of_a_known_digest_is_not_fetched_again() {
 #[tokio::test(start_paused = true)]
 async fn a_wrong_digest_is_not_used_and_the_machine_says_why() {
     let bed = prepared().await;
-    let (url, _) = web().await;
+    let (url, fetched) = web().await;
     let wrong = json!({ "checksum": { "value": DIGEST } });
     bed.try_apply(&image("noble", &url, &wrong)).await.unwrap();
     bed.try_apply(&machine("one", "noble")).await.unwrap();
@@ -158,6 +158,8 @@ async fn a_wrong_digest_is_not_used_and_the_machine_says_why() {
     .await;
     bed.sleep(Duration::from_mins(5)).await;
     assert_eq!(templates(&bed).await, [0; 0]);
+    let fetched = fetched.load(std::sync::atomic::Ordering::SeqCst);
+    assert!(fetched <= 2, "fetched {fetched} times in vain");
 }
 
 #[tokio::test(start_paused = true)]
