@@ -45,13 +45,17 @@ impl Work<'_> {
 
     /// Lets go of a template that is gone, and of its VMID.
     fn lost(&mut self, node: &NodeName, vmid: Vmid) -> Outcome {
+        self.give_back(vmid);
+        self.record.replicas.remove(node);
+        Outcome::Persist
+    }
+
+    /// Lets others have a VMID.
+    pub(super) fn give_back(&self, vmid: Vmid) {
         let mut state = self.cluster.state();
         if state.owners.get(&vmid) == Some(&self.intent.owner) {
             state.owners.remove(&vmid);
         }
-        drop(state);
-        self.record.replicas.remove(node);
-        Outcome::Persist
     }
 
     /// Whether the guest under a template's VMID is somebody else's. PVE shows a new guest before it knows its tags, so it is

@@ -42,6 +42,9 @@ impl Work<'_> {
                 (Some(ReplicaStage::Clean), None) => self.confirm_lost(&view, &node).await?,
                 (Some(ReplicaStage::Joining), _) => return self.join(&node).await,
                 (None, Some((_, vmid))) => return Ok(self.intend_to_join(&node, vmid)),
+                (Some(ReplicaStage::New | ReplicaStage::Downloaded), Some((_, vmid))) => {
+                    return self.join_instead(&view, &node, vmid).await;
+                }
                 _ => return self.replica(&view, &node).await,
             }
         }
@@ -52,10 +55,14 @@ impl Work<'_> {
         Ok(Outcome::Settled)
     }
 
-    async fn replica(&mut self, view: &View, node: &NodeName) -> Flow<Outcome> {
+    pub(super) async fn replica(&mut self, view: &View, node: &NodeName) -> Flow<Outcome> {
         if !self.record.replicas.contains_key(node) {
             self.nobody_else_makes_it(view, node)?;
-            return self.choose(view, node);
+            let chosen = self.choose(view, node);
+            if chosen.is_err() {
+                self.let_others_make_it();
+            }
+            return chosen;
         }
         self.settle(node)?;
         let Some(replica) = self.record.replicas.get(node).cloned() else {
@@ -63,6 +70,10 @@ impl Work<'_> {
         };
         if replica.stage <= ReplicaStage::Imported {
             self.rested()?;
+        }
+        if replica.stage <= ReplicaStage::Downloaded {
+            // Somebody else may have got the place while this one rested.
+            self.nobody_else_makes_it(view, node)?;
         }
         match replica.stage {
             ReplicaStage::New => self.download(node, &replica).await,

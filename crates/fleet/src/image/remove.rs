@@ -162,7 +162,7 @@ impl Work<'_> {
     }
 
     /// A download whose answer was lost may still be under way.
-    async fn no_download_runs(&mut self, node: &NodeName) -> Flow<()> {
+    pub(super) async fn no_download_runs(&mut self, node: &NodeName) -> Flow<()> {
         let downloads = TaskFilter {
             kind: Some("download".to_owned()),
             source: Source::Active,

@@ -82,7 +82,11 @@ impl Work<'_> {
             self.events.push(Event::warning("Retrying", text.clone()));
         }
         let pause = pause(failures);
-        let outcome = match trouble::judge(error) {
+        let judged = trouble::judge(error);
+        if judged != Trouble::Verify {
+            self.let_others_make_it();
+        }
+        let outcome = match judged {
             Trouble::Never(why) => failed(why, text),
             Trouble::Verify => self.wait(Waiting::Error, text, pause),
             Trouble::Wait(what) => self.wait(what, text, pause),

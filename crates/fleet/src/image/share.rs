@@ -54,6 +54,38 @@ impl Work<'_> {
         Outcome::Persist
     }
 
+    /// Gives up what was begun for a template that somebody else has made meanwhile.
+    pub(super) async fn join_instead(
+        &mut self,
+        view: &View,
+        node: &NodeName,
+        vmid: Vmid,
+    ) -> Flow<Outcome> {
+        self.settle(node)?;
+        let Some(replica) = self.record.replicas.get(node).cloned() else {
+            return Ok(Outcome::Persist);
+        };
+        if replica.stage >= ReplicaStage::Imported || replica.vmid == vmid {
+            return self.replica(view, node).await;
+        }
+        if replica.attempts > 0 {
+            // A guest may have been made of it by a call whose answer was lost.
+            match self.cluster.client.cluster().is_free(replica.vmid).await {
+                Ok(true) => {}
+                Ok(false) => return self.replica(view, node).await,
+                Err(error) => return Err(self.trouble("asking for the guest", &error)),
+            }
+        }
+        if replica.stage == ReplicaStage::Downloaded {
+            // The file goes: nothing must be made of it any more.
+            return Ok(self.advance(node, ReplicaStage::New));
+        }
+        self.no_download_runs(node).await?;
+        self.drop_file(node, &replica.volume).await?;
+        self.give_back(replica.vmid);
+        Ok(self.intend_to_join(node, vmid))
+    }
+
     /// Puts our tag on a template somebody else made.
     pub(super) async fn join(&mut self, node: &NodeName) -> Flow<Outcome> {
         let Some(replica) = self.record.replicas.get(node).cloned() else {
@@ -115,7 +147,7 @@ impl Work<'_> {
 
     /// Waits while another image of this process makes the very same template.
     pub(super) fn nobody_else_makes_it(&mut self, view: &View, node: &NodeName) -> Flow<()> {
-        let place = format!("{}@{node}", self.tag);
+        let place = self.place_on(node);
         let mine = {
             let mut state = self.cluster.state();
             let maker = state
@@ -129,5 +161,22 @@ impl Work<'_> {
         }
         let text = format!("the same image is being prepared on {node} for somebody else");
         Err(self.wait(Waiting::Source, text, Duration::from_secs(5)))
+    }
+
+    /// Gives up the places where this owner makes the template, as long as it has not come far: what failed here, such as a
+    /// broken address, may work for somebody else.
+    pub(super) fn let_others_make_it(&self) {
+        let stages = self.record.replicas.iter();
+        let far = stages.filter(|(_, replica)| replica.stage >= ReplicaStage::Imported);
+        let far: BTreeSet<String> = far.map(|(node, _)| self.place_on(node)).collect();
+        let of_image = format!("{}@", self.tag);
+        let mut state = self.cluster.state();
+        state.image_makers.retain(|place, maker| {
+            *maker != self.intent.owner || !place.starts_with(&of_image) || far.contains(place)
+        });
+    }
+
+    fn place_on(&self, node: &NodeName) -> String {
+        format!("{}@{node}", self.tag)
     }
 }

@@ -570,3 +570,30 @@ async fn an_image_that_cannot_be_fetched_is_asked_for_ever_more_seldom() {
         "{fetches} downloads in an hour"
     );
 }
+
+#[tokio::test(start_paused = true)]
+async fn an_image_with_a_broken_address_keeps_no_other_of_its_checksum_waiting() {
+    let url = web().await;
+    let mut bench = Bench::new();
+    bench.ready().await;
+    let before = bench.inventory().await.guests.len();
+    let broken = image("broken", "http://127.0.0.1:9/noble.img");
+    let intents = [broken, image("good", &url)];
+    let mut records = [ImageRecord::default(), ImageRecord::default()];
+    let mut outcomes = [Outcome::Persist, Outcome::Persist];
+    for _ in 0..600 {
+        for at in 0..2 {
+            let progress = bench.fleet.image(&intents[at], &records[at]).await;
+            records[at] = progress.record;
+            outcomes[at] = progress.outcome;
+        }
+        bench.run_for(Duration::from_secs(1)).await;
+    }
+    assert_eq!(outcomes, [Outcome::Settled, Outcome::Settled]);
+    let replicas = records.map(|record| record.replicas.into_values().next().unwrap());
+    assert_eq!(replicas[0].vmid, replicas[1].vmid, "one template for both");
+    let inventory = bench.inventory().await;
+    assert_eq!(inventory.guests.len(), before + 1);
+    let mut volumes = inventory.volumes.iter();
+    assert!(!volumes.any(|volume| volume.contains("import/oxmox-")));
+}
