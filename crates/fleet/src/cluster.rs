@@ -146,8 +146,8 @@ pub(crate) struct Memory {
     pub(crate) grown: BTreeMap<String, crate::Size>,
     /// Its removal was seen to end well.
     pub(crate) destroyed: bool,
-    /// Until when nothing is tried again, and why.
-    pub(crate) rests: Option<(Instant, String)>,
+    /// Until when nothing is tried again, what it waits for, and why.
+    pub(crate) rests: Option<(Instant, Waiting, String)>,
     /// Since when it waits for who holds the guest.
     pub(crate) locked: Option<Instant>,
     /// Why it cannot go back to a snapshot as long as there are just these.

@@ -1,6 +1,6 @@
 //! Backups.
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
 use pve::{
     VolumeId,
@@ -15,6 +15,7 @@ use crate::{
     intent::{BackupIntent, BackupMode, Compression},
     mark,
     record::{StepKind, Subject},
+    trouble,
     view::View,
 };
 
@@ -159,10 +160,8 @@ impl Act<'_> {
     ) -> Outcome {
         let log = self.cluster.client.task_log(upid, 0, LOG_LINES).await;
         let log = log.unwrap_or_default();
-        let Some(why) = complaint(&log) else {
-            return self.trouble("making the backup", error);
-        };
-        if why.contains("max backup limit") {
+        let why = complaint(&log);
+        if let Some(why) = why.filter(|why| why.contains("max backup limit")) {
             let text = format!(
                 "storage '{}' keeps no more backups of guest {} ({why}); nothing is removed for a new one: \
                  delete old ones, or let the storage keep more (its option prune-backups)",
@@ -170,13 +169,43 @@ impl Act<'_> {
             );
             self.events
                 .push(Event::warning("BackupLimit", text.clone()));
-            let until = Instant::now() + LIMIT_PAUSE;
-            self.cluster.memory(self.owner, |memory| {
-                memory.rests = Some((until, text.clone()));
-            });
-            return self.wait(Waiting::Space, text, LIMIT_PAUSE);
+            return self.rest(Waiting::Space, text, LIMIT_PAUSE);
         }
-        self.trouble(&format!("making the backup ({why})"), error)
+        let doing = match why {
+            Some(why) => format!("making the backup ({why})"),
+            None => "making the backup".to_owned(),
+        };
+        let cause = why.map(|why| pve::Error::from_text(None, why, BTreeMap::new()));
+        if is_passing(error) || cause.as_ref().is_some_and(is_passing) {
+            return self.trouble(&doing, error);
+        }
+        // What goes wrong before the guest is touched ends the task with other words than these.
+        let touched = why.is_some() || error.to_string().contains("job errors");
+        if intent.mode != BackupMode::Snapshot && touched {
+            let text = format!(
+                "{doing}: {}; it is not tried again by itself, because that would stop the guest once more: see to what \
+                 failed and ask for another backup, or for one in mode Snapshot",
+                trouble::line(error)
+            );
+            self.events
+                .push(Event::warning("BackupFailed", text.clone()));
+            return failed(Failure::GaveUp, text);
+        }
+        let outcome = self.trouble(&doing, error);
+        let Outcome::Waiting { what, message, .. } = outcome else {
+            return outcome;
+        };
+        let failures = self.cluster.memory(self.owner, |memory| memory.failures);
+        let pause = PAUSE.0 * (1 << (failures.clamp(1, 4) - 1));
+        self.rest(what, message, pause.min(PAUSE.1))
+    }
+
+    /// Lets the backup be for a while, whoever looks meanwhile.
+    fn rest(&mut self, what: Waiting, text: String, pause: Duration) -> Outcome {
+        let rests = (Instant::now() + pause, what, text.clone());
+        self.cluster
+            .memory(self.owner, |memory| memory.rests = Some(rests));
+        self.wait(what, text, pause)
     }
 
     /// Comes back when it may be tried again.
@@ -184,9 +213,9 @@ impl Act<'_> {
         let rests = self
             .cluster
             .memory(self.owner, |memory| memory.rests.clone());
-        let left = rests.map(|(until, why)| (until.duration_since(Instant::now()), why));
-        match left.filter(|(left, _)| !left.is_zero()) {
-            Some((left, why)) => Err(self.wait(Waiting::Space, why, left)),
+        let now = Instant::now();
+        match rests.filter(|(until, ..)| *until > now) {
+            Some((until, what, why)) => Err(self.wait(what, why, until - now)),
             None => Ok(()),
         }
     }
@@ -328,8 +357,25 @@ const APART: Duration = Duration::from_secs(2);
 /// After how long a storage is asked again whether it keeps one more.
 const LIMIT_PAUSE: Duration = Duration::from_mins(10);
 
+/// After how long a backup that failed is tried again, at first and at most: it may take hours each time.
+const PAUSE: (Duration, Duration) = (Duration::from_mins(10), Duration::from_hours(1));
+
 /// How much of a log is read.
 const LOG_LINES: u64 = 200;
+
+/// Whether an error says nothing against the backup: somebody was in the way, or nobody knows how far it came.
+fn is_passing(error: &pve::Error) -> bool {
+    use pve::Error;
+    let passing = matches!(
+        error,
+        Error::OutcomeUnknown { .. }
+            | Error::Interrupted { .. }
+            | Error::Locked { .. }
+            | Error::LockTimeout { .. }
+            | Error::NoQuorum { .. }
+    );
+    passing || error.to_string().contains("can't acquire lock")
+}
 
 /// What the log of a backup says about its failure.
 fn complaint(log: &[String]) -> Option<&str> {

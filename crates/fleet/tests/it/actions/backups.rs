@@ -7,6 +7,8 @@ use fleet::{
     intent::{BackupIntent, BackupMode, Compression},
 };
 
+use pve_sim::{Action, Fault};
+
 use super::{TEMPLATE, asked, settled};
 use crate::harness::{Bench, cluster_name, machine, owner};
 
@@ -183,4 +185,66 @@ async fn two_backups_that_are_asked_for_in_the_same_moment_are_two() {
     let kept = volumes.iter().flatten().filter(|it| there.contains(*it));
     let distinct: std::collections::BTreeSet<_> = kept.collect();
     assert_eq!(distinct.len(), 3, "{volumes:?}");
+}
+
+/// Each try of such a backup shuts the guest down.
+#[tokio::test(start_paused = true)]
+async fn a_backup_that_stops_its_guest_and_fails_is_not_tried_again() {
+    let (mut bench, identity) = settled().await;
+    let exit = "job errors".to_owned();
+    let fault = Fault::every("POST */vzdump", Action::FailTask { exit });
+    bench.cluster().control().inject(fault);
+    for (name, mode) in [("stop", BackupMode::Stop), ("suspend", BackupMode::Suspend)] {
+        let intent = BackupIntent {
+            owner: owner(name),
+            mode,
+            ..backup(identity.vmid, Some(owner("web")))
+        };
+        bench.cluster().control().reset_counts();
+        let mut record = ActionRecord::default();
+        let made = drive!(bench, backup, intent, record);
+        assert!(
+            matches!(&made.outcome, Outcome::Failed { why: fleet::Failure::GaveUp, message }
+                if message.contains("ask for another backup")),
+            "{:?}",
+            made.outcome
+        );
+        assert_eq!(asked(&bench, "/vzdump"), 1, "{}", bench.counts());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_backup_that_stops_its_guest_waits_for_who_holds_the_guest() {
+    let (mut bench, identity) = settled().await;
+    let exit = "can't lock file '/var/lock/qemu-server/lock-100.conf' - got timeout".to_owned();
+    let fault = Fault::once("POST */vzdump", Action::FailTask { exit });
+    bench.cluster().control().inject(fault);
+    let intent = BackupIntent {
+        mode: BackupMode::Stop,
+        ..backup(identity.vmid, Some(owner("web")))
+    };
+    let mut record = ActionRecord::default();
+    let made = drive!(bench, backup, intent, record);
+    assert_eq!(made.outcome, Outcome::Settled, "{:?}", made.events);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_backup_that_fails_is_tried_again_ever_more_seldom() {
+    let (mut bench, identity) = settled().await;
+    let exit = "job errors".to_owned();
+    let fault = Fault::every("POST */vzdump", Action::FailTask { exit });
+    bench.cluster().control().inject(fault);
+    let intent = backup(identity.vmid, Some(owner("web")));
+    let mut record = ActionRecord::default();
+    bench.cluster().control().reset_counts();
+    for _ in 0..180 {
+        record = bench.fleet.backup(&intent, &record).await.record;
+        bench.run_for(Duration::from_mins(1)).await;
+    }
+    let tries = asked(&bench, "/vzdump");
+    assert!((4..=6).contains(&tries), "{tries} tries in three hours");
+    bench.cluster().control().clear();
+    bench.run_for(Duration::from_hours(1)).await;
+    let made = drive!(bench, backup, intent, record);
+    assert_eq!(made.outcome, Outcome::Settled, "{:?}", made.events);
 }
