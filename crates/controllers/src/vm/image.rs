@@ -7,21 +7,21 @@
 
 mod need;
 mod report;
+mod wish;
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
-use api::vm::{ChecksumAlgorithm, FleetRecord, ImageSource, Provider, VMImage, VMImageStatus};
-use fleet::{
-    ClusterName, ImageProgress, ImageRecord, NodeName, Outcome, StorageId, Vmid,
-    intent::{Checksum, ChecksumKind, ImageIntent},
-};
+use api::vm::{FleetRecord, ImageSource, Provider, VMImage, VMImageStatus};
+use fleet::{ClusterName, ImageProgress, ImageRecord, NodeName, Outcome, StorageId, Vmid};
 use jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt as _;
 use serde::{Deserialize, Serialize};
 
-pub(crate) use self::need::wanted_storage;
-use self::need::{Need, needs};
-use super::{refs::Missing, translate};
+pub(crate) use self::{need::wanted_storage, wish::tag};
+use self::{
+    need::{Need, needs},
+    wish::intent,
+};
 use crate::{
     context::{Context, Error, FINALIZER, FIRST_LOOK, namespace, owner},
     kinds::Watches,
@@ -33,9 +33,6 @@ const KEPT_UNUSED: SignedDuration = SignedDuration::from_hours(1);
 
 /// How often an image is looked at again. What is known is in memory, so looking costs no request.
 const AGAIN: Duration = Duration::from_secs(30);
-
-/// Whether templates boot by UEFI rather than BIOS.
-const UEFI: bool = false;
 
 /// Endings of files that would have to be unpacked, which PVE does for ISO images only.
 const PACKED: [&str; 6] = ["gz", "xz", "zst", "bz2", "lzo", "zip"];
@@ -425,47 +422,6 @@ async fn leave(image: &VMImage, context: &Context, status: VMImageStatus) -> Res
     }
     work.finish().await?;
     Ok(Action::requeue(again.unwrap_or(AGAIN)))
-}
-
-fn intent(
-    image: &VMImage,
-    url: &str,
-    target: &Target,
-    provider: &Provider,
-    nodes: &[NodeName],
-) -> Result<ImageIntent, Missing> {
-    let defaults = provider.spec.defaults.as_ref();
-    let import = defaults.and_then(|defaults| defaults.import_storage.as_deref());
-    let import =
-        import.map(|name| translate::storage("Provider spec.defaults.importStorage", name));
-    Ok(ImageIntent {
-        owner: owner(image).ok_or_else(|| Missing::new("InvalidSpec", "the object has no UID"))?,
-        cluster: target.cluster.clone(),
-        name: image.name_any(),
-        url: url.to_owned(),
-        checksum: checksum(image),
-        storage: target.storage.clone(),
-        download_storage: import.transpose()?,
-        nodes: nodes.to_vec(),
-        vmids: translate::vmids(provider)?,
-        uefi: UEFI,
-        tags: Vec::new(),
-    })
-}
-
-fn checksum(image: &VMImage) -> Option<Checksum> {
-    image.spec.checksum.as_ref().map(|sum| Checksum {
-        kind: match sum.algorithm {
-            ChecksumAlgorithm::Sha256 => ChecksumKind::Sha256,
-            ChecksumAlgorithm::Sha512 => ChecksumKind::Sha512,
-        },
-        hex: sum.value.clone(),
-    })
-}
-
-/// What the templates of an image with a URL are known by on a storage.
-pub(crate) fn tag(image: &VMImage, url: &str, storage: &StorageId) -> String {
-    fleet::intent::image_tag(url, checksum(image).as_ref(), storage, UEFI)
 }
 
 /// Whether an address is that of a file which would have to be unpacked.

@@ -1,0 +1,102 @@
+//! Images that something is wrong with: their template, their address, their VMID.
+
+use std::time::Duration;
+
+use fleet::{ImageRecord, Outcome};
+use pve::api::guest::ConfigView;
+
+use super::{drive, image, web};
+use crate::harness::Bench;
+
+#[tokio::test(start_paused = true)]
+async fn a_template_whose_vmid_is_anothers_by_now_is_made_again_under_another_one() {
+    let url = web().await;
+    for container in [false, true] {
+        let mut bench = Bench::new();
+        bench.ready().await;
+        let (intent, mut record) = (image("noble", &url), ImageRecord::default());
+        drive(&mut bench, &intent, &mut record, false).await;
+        let (node, replica) = record.replicas.first_key_value().expect("a template");
+        let (node, vmid) = (bench.client().node(node), replica.vmid);
+        let also = pve::api::guest::DeleteGuest::default();
+        let gone = node.qemu(vmid).delete(also).await.unwrap();
+        bench.client().wait(&gone).await.unwrap();
+        let theirs = pve::GuestConfig::new().with("description", "theirs");
+        let made = if container {
+            let files = node.storage(&"local".parse().unwrap());
+            let files = files.content(Some("vztmpl"), None).await.unwrap();
+            let template = files.first().expect("a container template");
+            let theirs = theirs.with("rootfs", "local-lvm:1");
+            let theirs = pve::CreateLxc::new(vmid, template.volid.to_string(), theirs);
+            node.create_lxc(&theirs).await
+        } else {
+            let theirs = pve::CreateQemu::new(vmid, theirs.with("name", "theirs"));
+            node.create_qemu(&theirs).await
+        };
+        bench.client().wait(&made.unwrap()).await.unwrap();
+        bench.run_for(Duration::from_mins(1)).await;
+        let again = drive(&mut bench, &intent, &mut record, false).await;
+        assert_eq!(again.outcome, Outcome::Settled, "{again:?}");
+        assert!(record.replicas.values().all(|it| it.vmid != vmid));
+        let theirs = if container {
+            node.lxc(vmid).config(ConfigView::Next).await
+        } else {
+            node.qemu(vmid).config(ConfigView::Next).await
+        };
+        let theirs = theirs.unwrap();
+        assert!(theirs.description().unwrap().starts_with("theirs"));
+        assert!(!theirs.is_template());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_image_that_cannot_be_fetched_is_asked_for_ever_more_seldom() {
+    let mut bench = Bench::new();
+    bench.ready().await;
+    let intent = image("noble", "http://127.0.0.1:9/noble.img");
+    let mut record = ImageRecord::default();
+    let mut last = None;
+    for _ in 0..360 {
+        let progress = bench.fleet.image(&intent, &record).await;
+        record = progress.record;
+        last = Some(progress.outcome);
+        bench.run_for(Duration::from_secs(10)).await;
+    }
+    assert!(matches!(last, Some(Outcome::Waiting { .. })), "{last:?}");
+    let counts = bench.cluster().control().counts();
+    let fetches = counts
+        .iter()
+        .filter(|(route, _)| route.ends_with("/download-url"));
+    let fetches: u64 = fetches.map(|(_, n)| n).sum();
+    assert!(
+        (3..=10).contains(&fetches),
+        "{fetches} downloads in an hour"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_image_with_a_broken_address_keeps_no_other_of_its_checksum_waiting() {
+    let url = web().await;
+    let mut bench = Bench::new();
+    bench.ready().await;
+    let before = bench.inventory().await.guests.len();
+    let broken = image("broken", "http://127.0.0.1:9/noble.img");
+    let intents = [broken, image("good", &url)];
+    let mut records = [ImageRecord::default(), ImageRecord::default()];
+    let mut outcomes = [Outcome::Persist, Outcome::Persist];
+    for _ in 0..600 {
+        for at in 0..2 {
+            let progress = bench.fleet.image(&intents[at], &records[at]).await;
+            records[at] = progress.record;
+            outcomes[at] = progress.outcome;
+        }
+        bench.run_for(Duration::from_secs(1)).await;
+    }
+    assert_eq!(outcomes, [Outcome::Settled, Outcome::Settled]);
+    let replicas = records.map(|record| record.replicas.into_values().next().unwrap());
+    assert_eq!(replicas[0].vmid, replicas[1].vmid, "one template for both");
+    let inventory = bench.inventory().await;
+    assert_eq!(inventory.guests.len(), before + 1);
+    let mut volumes = inventory.volumes.iter();
+    assert!(!volumes.any(|volume| volume.contains("import/oxmox-")));
+}
