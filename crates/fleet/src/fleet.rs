@@ -252,6 +252,7 @@ impl Fleet {
         let clusters: Vec<_> = self.clusters().values().cloned().collect();
         for cluster in clusters {
             cluster.forget(owner);
+            cluster.state().images.retain(|(of, _), _| of != owner);
         }
     }
 
