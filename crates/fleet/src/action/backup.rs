@@ -176,15 +176,17 @@ impl Act<'_> {
             None => "making the backup".to_owned(),
         };
         let cause = why.map(|why| pve::Error::from_text(None, why, BTreeMap::new()));
-        if is_passing(error) || cause.as_ref().is_some_and(is_passing) {
+        // By somebody who does not want it back at once.
+        let stopped = matches!(cause, Some(pve::Error::Interrupted { .. }));
+        if is_passing(error) || (!stopped && cause.as_ref().is_some_and(is_passing)) {
             return self.trouble(&doing, error);
         }
         // What goes wrong before the guest is touched ends the task with other words than these.
         let touched = why.is_some() || error.to_string().contains("job errors");
-        if intent.mode != BackupMode::Snapshot && touched {
+        if intent.mode != BackupMode::Snapshot && touched && !stopped {
             let text = format!(
                 "{doing}: {}; it is not tried again by itself, because that would stop the guest once more: see to what \
-                 failed and ask for another backup, or for one in mode Snapshot",
+                 failed and ask for another backup, or for one in mode snapshot",
                 trouble::line(error)
             );
             self.events

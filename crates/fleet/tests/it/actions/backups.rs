@@ -187,18 +187,28 @@ async fn two_backups_that_are_asked_for_in_the_same_moment_are_two() {
     assert_eq!(distinct.len(), 3, "{volumes:?}");
 }
 
+/// A storage without room, and a guest that is not ours.
+const FULL: &str = r"
+clusters:
+  - name: lab
+    storages:
+      - {id: ceph, type: rbd, content: [images], capacity-gib: 1000}
+      - {id: local, type: dir, content: [iso, backup], capacity-gib: 0}
+    guests:
+      - {vmid: 100, node: pve1, storage: ceph}
+";
+
 /// Each try of such a backup shuts the guest down.
 #[tokio::test(start_paused = true)]
 async fn a_backup_that_stops_its_guest_and_fails_is_not_tried_again() {
-    let (mut bench, identity) = settled().await;
-    let exit = "job errors".to_owned();
-    let fault = Fault::every("POST */vzdump", Action::FailTask { exit });
-    bench.cluster().control().inject(fault);
+    let world = pve_sim::WorldFile::parse(FULL).unwrap();
+    let mut bench = Bench::with(pve_sim::Simulator::builder().seed(7).world(world).build());
+    bench.ready().await;
     for (name, mode) in [("stop", BackupMode::Stop), ("suspend", BackupMode::Suspend)] {
         let intent = BackupIntent {
             owner: owner(name),
             mode,
-            ..backup(identity.vmid, Some(owner("web")))
+            ..backup(pve::Vmid::new(100).unwrap(), None)
         };
         bench.cluster().control().reset_counts();
         let mut record = ActionRecord::default();
@@ -228,6 +238,7 @@ async fn a_backup_that_stops_its_guest_waits_for_who_holds_the_guest() {
     assert_eq!(made.outcome, Outcome::Settled, "{:?}", made.events);
 }
 
+/// Somebody stops the task whenever there is one.
 #[tokio::test(start_paused = true)]
 async fn a_backup_that_fails_is_tried_again_ever_more_seldom() {
     let (mut bench, identity) = settled().await;
