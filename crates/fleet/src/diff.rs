@@ -423,7 +423,7 @@ fn has_cloudinit(have: &GuestConfig) -> bool {
 }
 
 /// Whether a drive is the one of PVE's own cloud-init, made or asked for.
-fn is_cloudinit(value: &str) -> bool {
+pub(crate) fn is_cloudinit(value: &str) -> bool {
     let volume = value.split(',').next().unwrap_or_default();
     let file = volume.rsplit([':', '/']).next().unwrap_or_default();
     let name = file.split('.').next().unwrap_or_default();

@@ -11,11 +11,12 @@ use tokio::time::Instant;
 
 use super::{
     Flow, Pass, failed,
-    source::{Original, is_shared, root_disk, volumes},
+    source::{Original, is_shared, root_disk, storage_of, volumes},
     working,
 };
 use crate::{
-    Failure, Outcome, StorageId, Waiting, desired,
+    Failure, Outcome, StorageId, Waiting,
+    desired::{self, Desired, Want},
     diff::{self, Changes},
     gate::{End, Key},
     intent::{CloneMode, Disk, Source},
@@ -322,23 +323,14 @@ impl Pass<'_> {
         if starred && !want.keys.contains_key("cipassword") {
             return Ok(None);
         }
-        let drop: Vec<String> = base
-            .iter()
-            .filter(|(key, value)| {
-                key.starts_with("unused") || key.starts_with("net") || value.contains("media=cdrom")
-            })
-            .map(|(key, _)| key.to_owned())
-            .collect();
-        let keep_nics = !want.own_all_nics;
-        for key in drop {
-            if keep_nics && key.starts_with("net") {
-                // A copy needs an address of its own; PVE gives one when none is said.
-                let text = base.get(&key).unwrap_or_default().to_owned();
-                base.set(&key, without_mac(&key, &text));
-            } else {
-                base.remove(&key);
-            }
-        }
+        let has = |id: &StorageId| {
+            let row = view.storage(id, &identity.node);
+            row.is_some_and(|row| row.holds("images"))
+        };
+        own_parts(&mut base, &want, |drive| {
+            let its_own = storage_of(drive).filter(has);
+            its_own.unwrap_or_else(|| storage.clone())
+        });
         let changes = diff::diff(&want, &self.intent.owner, &base);
         self.can_be_made(&changes)?;
         self.wrote_over_source(&want, &changes);
@@ -455,6 +447,31 @@ impl Pass<'_> {
             Some(pool) => PoolId::new(pool.clone())
                 .map(Some)
                 .map_err(|error| failed(Failure::Invalid, format!("pool: {error}"))),
+        }
+    }
+}
+
+/// Makes a source's interfaces and drives a copy's own, or takes them out. `place` says where a copy has the cloud-init drive
+/// that its source has in such a volume.
+fn own_parts(base: &mut GuestConfig, want: &Desired, place: impl Fn(&str) -> StorageId) {
+    let parts: Vec<(String, String)> = base
+        .iter()
+        .filter(|(key, value)| {
+            key.starts_with("unused") || key.starts_with("net") || value.contains("media=cdrom")
+        })
+        .map(|(key, value)| (key.to_owned(), value.to_owned()))
+        .collect();
+    let is_made = |wish: &Want| matches!(wish, Want::CloudInit(_));
+    let other_data = want.no_foreign_cloudinit || want.keys.values().any(is_made);
+    for (key, value) in parts {
+        if key.starts_with("net") && !want.own_all_nics {
+            // A copy needs an address of its own; PVE gives one when none is said.
+            base.set(&key, without_mac(&key, &value));
+        } else if diff::is_cloudinit(&value) && !other_data {
+            // The copy is told what its source would be; PVE writes that into a drive of the copy's own.
+            base.set(&key, format!("{}:cloudinit", place(&value)));
+        } else {
+            base.remove(&key);
         }
     }
 }

@@ -402,6 +402,48 @@ async fn a_template_with_a_disc_of_one_node_alone_is_copied_to_any_node() {
     }
 }
 
+/// What the template says to cloud-init would otherwise be in the copy's configuration, and nowhere the copy could read it.
+#[tokio::test(start_paused = true)]
+async fn a_full_copy_that_is_told_nothing_else_keeps_the_cloud_init_of_its_template() {
+    for mode in [CloneMode::Full, CloneMode::Linked] {
+        let mut bench = Bench::new();
+        bench.ready().await;
+        with_disc(&mut bench, "local-lvm:cloudinit").await;
+        let node = NodeName::new("pve1").unwrap();
+        let template = bench
+            .client()
+            .node(&node)
+            .qemu(pve::Vmid::new(9100).unwrap());
+        let said = pve::GuestConfig::new().with("ciuser", "admin");
+        let said = said.with("ipconfig0", "ip=dhcp");
+        let change = pve::ConfigChange::set(said);
+        template.configure(&change).await.unwrap();
+        let mut intent = machine("web", "with-disc");
+        intent.source = Source::Template {
+            from: TemplateRef::Name("with-disc".to_owned()),
+            mode,
+            snapshot: None,
+        };
+        intent.init = None;
+        intent.placement.nodes = vec![node];
+        bench.cluster().control().reset_counts();
+        let owner = bench.want(intent);
+        bench.run().await;
+        let outcome = &bench.progress(&owner).outcome;
+        assert_eq!(outcome, &Outcome::Settled, "{}", bench.stories());
+        let counts = bench.cluster().control().counts();
+        let calls = counts.get("POST /nodes/{node}/qemu").copied();
+        let in_one = (mode == CloneMode::Full).then_some(1);
+        assert_eq!(calls, in_one, "{}", bench.counts());
+        let vmid = bench.progress(&owner).facts.vmid.unwrap();
+        let config = config_of(&bench, &owner).await;
+        let drive = config.get("ide2").unwrap_or_default();
+        let own = format!("local-lvm:vm-{vmid}-cloudinit");
+        assert!(drive.starts_with(&own), "{mode:?}: {drive}");
+        assert_eq!(config.get("ciuser"), Some("admin"));
+    }
+}
+
 /// PVE lets one at a time copy a container, or a machine that runs; who comes meanwhile is refused.
 #[tokio::test(start_paused = true)]
 async fn copies_of_one_source_that_is_held_while_it_is_copied_are_made_one_after_the_other() {
