@@ -88,6 +88,20 @@ pub(crate) fn diff(want: &Desired, owner: &Owner, have: &GuestConfig) -> Changes
                 volumes::state(&mut changes, key, state, have, want.kept.get(key));
             }
             Want::Text(order) if key == "boot" => boot(&mut changes, order, have),
+            Want::Items(items) if key == "machine" => {
+                let found = have.get(key);
+                let items = pinned(items, found);
+                if items.items().next().is_some() {
+                    one(
+                        &mut changes,
+                        key,
+                        &Want::Items(items),
+                        owner,
+                        found,
+                        dropped,
+                    );
+                }
+            }
             // PVE lets a guest have one such drive, wherever its source has it.
             Want::CloudInit(_) if has_cloudinit(have) => {}
             _ => one(&mut changes, key, wish, owner, have.get(key), dropped),
@@ -337,6 +351,30 @@ fn one(
         // A volume is more than its key.
         Want::Disk(_) | Want::State(_) => {}
     }
+}
+
+/// A machine with the type it has, where that is a version of the chipset that is wanted: PVE pins some guests to the version they
+/// were made with, and they would see other hardware with another one.
+fn pinned(items: &Prop, found: Option<&str>) -> Prop {
+    let there = Prop::parse("machine", found.unwrap_or_default());
+    let has = there.get("type");
+    let starts = |chipset: &str| has.is_some_and(|has| has.starts_with(chipset));
+    let is_version = |rest: &str| rest.starts_with(|c: char| c.is_ascii_digit());
+    let fits = match items.get("type") {
+        Some("q35") => has == Some("q35") || starts("pc-q35-"),
+        Some("pc") => {
+            let old = has.and_then(|has| has.strip_prefix("pc-"));
+            has.is_none_or(|has| has == "pc") || starts("pc-i440fx-") || old.is_some_and(is_version)
+        }
+        _ => false,
+    };
+    let mut items = items.clone();
+    match has {
+        Some(has) if fits => items.set("type", has),
+        None if fits => items.remove("type"),
+        _ => {}
+    }
+    items
 }
 
 /// Says about an interface what is declared, and leaves the rest as it is.

@@ -398,3 +398,42 @@ fn a_controller_takes_the_place_of_the_one_that_guests_take_for_the_same() {
         told.beyond
     );
 }
+
+#[test]
+fn a_chipset_is_met_by_every_version_of_it_and_a_version_by_itself_alone() {
+    let set = |wanted: &str, found: Option<&str>| {
+        let want = desired(&[("machine", Want::Items(Prop::parse("machine", wanted)))]);
+        let have: Vec<(&str, &str)> = found.map(|found| ("machine", found)).into_iter().collect();
+        let mut changes = diff(&want, &owner(), &config(&have));
+        assert!(changes.delete.is_empty() && changes.set.len() == changes.drift.len());
+        changes.set.remove("machine")
+    };
+    for found in ["q35", "pc-q35-9.2+pve1", "pc-q35-8.1,viommu=intel"] {
+        assert_eq!(set("q35", Some(found)), None, "{found}");
+    }
+    for found in [
+        None,
+        Some("pc"),
+        Some("pc-i440fx-9.0"),
+        Some("pc-1.3"),
+        Some("viommu=virtio"),
+    ] {
+        assert_eq!(set("pc", found), None, "{found:?}");
+    }
+    for (wanted, found) in [
+        ("q35", None),
+        ("q35", Some("pc")),
+        ("q35", Some("pc-i440fx-9.0")),
+        ("pc", Some("q35")),
+        ("pc", Some("pc-q35-9.0")),
+        ("pc-q35-9.0", Some("pc-q35-8.1")),
+        ("pc-q35-9.0", Some("q35")),
+    ] {
+        assert_eq!(set(wanted, found).as_deref(), Some(wanted), "{found:?}");
+    }
+    let merged = set("q35,viommu=intel", Some("pc-q35-9.2+pve1,enable-s3=1"));
+    let merged = merged.expect("an item is missing");
+    assert_eq!(merged, "pc-q35-9.2+pve1,viommu=intel,enable-s3=1");
+    let merged = set("pc,viommu=virtio", None);
+    assert_eq!(merged.as_deref(), Some("viommu=virtio"));
+}
