@@ -99,15 +99,24 @@ pub(crate) fn plan(wanted: Wanted, known: &Known<'_>) -> (Vec<Step>, After) {
         let steps = asks.then_some(Step::AskGuest);
         return (steps.into_iter().collect(), After::Settled);
     }
-    if let Some(lock) = known.lock.filter(|lock| *lock != "suspended") {
-        return (Vec::new(), After::Unlocked(lock.to_owned()));
+    let steps = steps(wanted, known);
+    // Who is as declared is no less so while it is backed up; and asking the guest itself changes nothing.
+    let changes = steps.iter().any(|step| *step != Step::AskGuest);
+    match known.lock.filter(|lock| *lock != "suspended") {
+        Some(lock) if changes || known.stage < Stage::Settled => {
+            (Vec::new(), After::Unlocked(lock.to_owned()))
+        }
+        _ => (steps, After::Settled),
     }
+}
+
+fn steps(wanted: Wanted, known: &Known<'_>) -> Vec<Step> {
     let running = known.power.is_on();
     let mut steps = Vec::new();
     if known.power == PowerFact::Suspended {
         // PVE writes nothing of a guest whose memory it keeps: all of it is left until that is resumed.
         power(wanted, known, running, &mut steps);
-        return (steps, After::Settled);
+        return steps;
     }
     let stops = running && matches!(wanted.power, Power::Off | Power::HardOff);
     if stops {
@@ -136,7 +145,7 @@ pub(crate) fn plan(wanted: Wanted, known: &Known<'_>) -> (Vec<Step>, After) {
     if !known.read {
         seed(wanted, known, &mut steps);
     }
-    (steps, After::Settled)
+    steps
 }
 
 fn change(wanted: Wanted, known: &Known<'_>, running: bool, steps: &mut Vec<Step>) {

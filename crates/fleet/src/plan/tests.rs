@@ -237,6 +237,61 @@ fn a_locked_or_observed_guest_is_left_alone() {
 }
 
 #[test]
+fn a_guest_that_is_as_declared_is_so_while_somebody_holds_it() {
+    let held = Known {
+        lock: Some("backup"),
+        ..known()
+    };
+    assert_eq!(plan(wanted(Power::On), &held), (vec![], After::Settled));
+    let silent = Known {
+        answered: false,
+        ..held.clone()
+    };
+    let asks = (vec![Step::AskGuest], After::Settled);
+    assert_eq!(plan(wanted(Power::On), &silent), asks);
+
+    let waits = (vec![], After::Unlocked("backup".to_owned()));
+    let young = Known {
+        stage: Stage::Started,
+        ..silent.clone()
+    };
+    assert_eq!(plan(wanted(Power::On), &young), waits);
+    let seed = Seed {
+        volume: "v".to_owned(),
+        glance: String::new(),
+        state: SeedState::Ejected,
+    };
+    let pending = ["cores".to_owned()];
+    let beside = Known {
+        beside: true,
+        ..held.clone()
+    };
+    let read = Known {
+        seed: Some(&seed),
+        ..silent
+    };
+    let asked = Known {
+        restart: true,
+        ..held.clone()
+    };
+    let off = Known {
+        power: PowerFact::Stopped,
+        ..held.clone()
+    };
+    let due = Known {
+        pending: &pending,
+        ..held
+    };
+    let may = Wanted {
+        update: Update::RestartIfNeeded,
+        ..wanted(Power::On)
+    };
+    for known in [beside, read, asked, off, due] {
+        assert_eq!(plan(may, &known), waits, "{known:?}");
+    }
+}
+
+#[test]
 fn who_is_only_looked_at_is_asked_for_its_addresses_and_nothing_else() {
     let changes = change();
     let observed = Wanted {
