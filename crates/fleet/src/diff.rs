@@ -134,7 +134,7 @@ pub(crate) fn diff(want: &Desired, owner: &Owner, have: &GuestConfig) -> Changes
     }
     if want.no_foreign_cloudinit {
         for (key, value) in have.iter() {
-            if is_drive(key) && is_cloudinit(value) && !want.keys.contains_key(key) {
+            if is_cloudinit_drive(key, value) && !want.keys.contains_key(key) {
                 delete.insert(key.to_owned());
             }
         }
@@ -457,11 +457,16 @@ fn is_disc(value: &str) -> bool {
 
 fn has_cloudinit(have: &GuestConfig) -> bool {
     have.iter()
-        .any(|(key, value)| is_drive(key) && is_cloudinit(value))
+        .any(|(key, value)| is_cloudinit_drive(key, value))
+}
+
+/// Whether a key stands for the drive of PVE's own cloud-init, and not only for a volume that was one.
+pub(crate) fn is_cloudinit_drive(key: &str, value: &str) -> bool {
+    is_drive(key) && is_cloudinit(value)
 }
 
 /// Whether a drive is the one of PVE's own cloud-init, made or asked for.
-pub(crate) fn is_cloudinit(value: &str) -> bool {
+fn is_cloudinit(value: &str) -> bool {
     let volume = value.split(',').next().unwrap_or_default();
     let file = volume.rsplit([':', '/']).next().unwrap_or_default();
     let name = file.split('.').next().unwrap_or_default();

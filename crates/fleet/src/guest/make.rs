@@ -467,7 +467,7 @@ fn own_parts(base: &mut GuestConfig, want: &Desired, place: impl Fn(&str) -> Sto
         if key.starts_with("net") && !want.own_all_nics {
             // A copy needs an address of its own; PVE gives one when none is said.
             base.set(&key, without_mac(&key, &value));
-        } else if diff::is_cloudinit(&value) && !other_data {
+        } else if diff::is_cloudinit_drive(&key, &value) && !other_data {
             // The copy is told what its source would be; PVE writes that into a drive of the copy's own.
             base.set(&key, format!("{}:cloudinit", place(&value)));
         } else {
