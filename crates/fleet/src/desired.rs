@@ -189,6 +189,12 @@ impl Desired {
         }
     }
 
+    /// Whether a key is declared, or taken out where it is not.
+    pub(crate) fn owns(&self, key: &str) -> bool {
+        let card = self.own_all_nics && key.starts_with("net");
+        card || self.keys.contains_key(key) || self.absent.contains(key)
+    }
+
     /// Whether a look at everything shows nothing else than this.
     pub(crate) fn allows(&self, row: &GuestRow, kind: GuestKind) -> bool {
         let number = |key: &str| match self.keys.get(key) {

@@ -269,9 +269,11 @@ impl<'a> Pass<'a> {
     pub(crate) fn facts(&self) -> GuestFacts {
         let memory = self.memory(|memory| memory.clone());
         let mut pending = self.record.pending.clone();
-        let staged = memory.staged.iter();
-        let staged: Vec<_> = staged.filter(|key| !pending.contains(key)).collect();
-        pending.extend(staged.into_iter().cloned());
+        for key in memory.staged.iter().chain(&self.record.foreign_pending) {
+            if !pending.contains(key) {
+                pending.push(key.clone());
+            }
+        }
         let mut facts = GuestFacts {
             pending,
             drift: memory.drift.clone(),

@@ -291,6 +291,9 @@ pub struct GuestRecord {
     /// Configuration keys that wait for a restart.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub pending: Vec<String>,
+    /// Configuration keys that somebody else left waiting for a restart: they are told of, and nothing is done about them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub foreign_pending: Vec<String>,
     /// A task wrote to the running guest, and what of it waits for a restart was not read yet.
     #[serde(default, skip_serializing_if = "is_false")]
     pub unread: bool,

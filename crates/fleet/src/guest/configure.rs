@@ -13,6 +13,7 @@ use super::{Flow, Pass, failed, settle::doing, working};
 use crate::{
     NodeName, Outcome, PowerFact, Size, StorageId, Upid, Waiting,
     cluster::Shape,
+    desired::Desired,
     diff::{self, Changes},
     gate::{End, Key},
     intent::{self, InitMode, Management},
@@ -100,7 +101,7 @@ impl Pass<'_> {
         }
         self.wrote(view, identity, &changes)?;
         if running {
-            self.read_pending(identity, node, &keys).await?;
+            self.read_pending(identity, node, &want, &keys).await?;
         }
         Ok(None)
     }
@@ -146,7 +147,8 @@ impl Pass<'_> {
 
     /// Whether another boot order waits for a restart.
     pub(super) fn order_waits(&self) -> bool {
-        self.record.pending.iter().any(|key| key == "boot")
+        let all = &mut self.record.pending.iter().chain(&self.record.foreign_pending);
+        all.any(|key| key == "boot")
     }
 
     /// Changes that are left for the next start wait for it, and are nobody's drift.
@@ -218,11 +220,13 @@ impl Pass<'_> {
         Ok(())
     }
 
-    /// Learns what waits for a restart, after these keys were written.
+    /// Learns what waits for a restart, after these keys were written. A restart may follow only for what is declared: when others'
+    /// changes may take effect is for them to say.
     pub(super) async fn read_pending(
         &mut self,
         identity: &Identity,
         node: &NodeName,
+        want: &Desired,
         written: &[String],
     ) -> Flow<()> {
         match self.handle(node, identity.vmid).pending().await {
@@ -235,13 +239,18 @@ impl Pass<'_> {
                 let untold = self.untold(identity, node, written).await?;
                 let known: BTreeSet<String> = pending.iter().cloned().collect();
                 pending.extend(untold.difference(&known).cloned());
-                if !pending.is_empty() && pending != self.record.pending {
-                    self.event(
-                        "RestartRequired",
-                        format!("waiting for a restart: {}", pending.join(", ")),
-                    );
+                let before = &self.record.pending;
+                let is_ours =
+                    |key: &String| written.contains(key) || before.contains(key) || want.owns(key);
+                let all = pending.join(", ");
+                let (ours, others): (Vec<_>, Vec<_>) = pending.into_iter().partition(is_ours);
+                // What others left is not read to be told of, and is no news when it is found again.
+                let new = !written.is_empty() && others != self.record.foreign_pending;
+                if !all.is_empty() && (new || ours != self.record.pending) {
+                    self.event("RestartRequired", format!("waiting for a restart: {all}"));
                 }
-                self.record.pending = pending;
+                self.record.pending = ours;
+                self.record.foreign_pending = others;
                 self.record.unread = false;
                 self.memory(|memory| memory.waits = true);
                 Ok(())

@@ -119,13 +119,14 @@ impl Pass<'_> {
         let changes = self.changes(view, &identity).await?;
         let running = power.is_on();
         let settled = self.record.stage >= Stage::Settled;
-        let restarted = !self.record.pending.is_empty() && !self.memory(|memory| memory.waits);
+        let waits = !self.record.pending.is_empty() || !self.record.foreign_pending.is_empty();
+        let restarted = waits && !self.memory(|memory| memory.waits);
         if running
             && (restarted || redeclared && changes.is_none() && (settled || self.record.unread))
         {
             // It was written by a task, or by a call before a crash: what of it waits for a restart was not read then. Or
             // somebody has restarted the guest since.
-            self.read_pending(&identity, node, &[]).await?;
+            self.read_pending(&identity, node, &desired, &[]).await?;
         }
         let restart =
             self.intent.restarts > self.record.restarts && self.record.stage >= Stage::Started;

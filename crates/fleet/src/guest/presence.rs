@@ -146,6 +146,7 @@ impl Pass<'_> {
             self.record.kept.clear();
             self.record.parted.clear();
             self.record.pending.clear();
+            self.record.foreign_pending.clear();
             self.record.booted = false;
             self.record.early = None;
             return Outcome::Persist;

@@ -85,6 +85,7 @@ impl Pass<'_> {
                 self.record.stage = self.record.stage.max(Stage::Started);
                 self.record.booted = true;
                 self.record.restarts = self.intent.restarts;
+                self.record.foreign_pending.clear();
                 if task.step == StepKind::Reboot || !self.record.pending.is_empty() {
                     // A start takes what was pending; what it did not take, reading will show.
                     self.record.pending.clear();
@@ -104,6 +105,7 @@ impl Pass<'_> {
             }
             StepKind::Shutdown | StepKind::Stop => {
                 self.powered(PowerFact::Stopped, wish, now);
+                self.record.foreign_pending.clear();
                 if !self.record.pending.is_empty() {
                     self.record.pending.clear();
                     self.memory(|memory| memory.doubt = true);

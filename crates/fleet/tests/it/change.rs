@@ -108,6 +108,43 @@ async fn a_restart_that_the_policy_allows_follows_the_change() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_somebody_else_left_pending_is_told_and_restarts_nothing() {
+    const REBOOT: &str = "POST /nodes/{node}/qemu/{vmid}/status/reboot";
+    let (mut bench, owner, qemu) = settled().await;
+    let by_hand = GuestConfig::new().with("vga", "qxl");
+    qemu.configure(&ConfigChange::set(by_hand)).await.unwrap();
+    let mut intent = machine("web", TEMPLATE);
+    intent.policy.update = Update::RestartIfNeeded;
+    intent.options.tags = Some(vec!["x".to_owned()]);
+    bench.want(intent.clone());
+    bench.run().await;
+    let restarts = |bench: &Bench| bench.cluster().control().counts().get(REBOOT).copied();
+    assert_eq!(restarts(&bench), None);
+    assert_eq!(bench.progress(&owner).facts.pending, ["vga"]);
+    let told = "RestartRequired: waiting for a restart: vga";
+    let times = |bench: &Bench| {
+        let story = bench.matters[&owner].story.iter();
+        story.filter(|line| line.contains(told)).count()
+    };
+    assert_eq!(times(&bench), 1);
+
+    // Who comes after a crash knows it, and has no news.
+    bench.restart();
+    bench.run_for(Duration::from_mins(1)).await;
+    bench.call_now(&owner).await;
+    assert_eq!(bench.progress(&owner).facts.pending, ["vga"]);
+    assert_eq!((times(&bench), restarts(&bench)), (1, None));
+
+    intent.hardware.cpu.cores = Some(4);
+    bench.want(intent);
+    bench.run().await;
+    assert_eq!(restarts(&bench), Some(1));
+    has_four_cores(&bench, &owner, &qemu).await;
+    let config = qemu.config(ConfigView::Current).await.unwrap();
+    assert_eq!(config.get("vga"), Some("qxl"), "it came with the restart");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_guest_that_does_not_hear_is_restarted_by_force_once() {
     let (mut bench, owner, qemu) = settled().await;
     let identity = bench.record(&owner).identity.clone().unwrap();
