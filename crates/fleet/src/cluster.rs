@@ -21,7 +21,7 @@ use crate::{
     fleet::Options,
     gate::{End, Gate, Key},
     guest::{
-        ready::Boots,
+        ready::{Again, Boots},
         source::{default_cpus, default_memory},
     },
     intent::Placement,
@@ -227,6 +227,8 @@ pub(crate) struct GuestMemory {
     /// It has no agent to answer with.
     pub(crate) mute: bool,
     pub(crate) nics: Vec<NicFacts>,
+    /// When it is asked once more, since it may have addresses by then that it had not when it answered.
+    pub(crate) again: Option<Again>,
 }
 
 impl GuestMemory {
@@ -244,6 +246,7 @@ impl GuestMemory {
     pub(crate) fn restarted(&mut self) {
         self.answered = false;
         self.mute = false;
+        self.again = None;
     }
 }
 

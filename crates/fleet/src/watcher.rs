@@ -2,8 +2,8 @@
 //!
 //! One list of everything at PVE's own rhythm, whatever the number of guests; one list of tasks while
 //! any of ours is under way. What changed wakes its owner. At rest this is a fifth of a request per
-//! second, and now and then one guest's configuration is read again, in turn, to find changes the
-//! list does not show.
+//! second, and now and then one guest's configuration is read again and itself asked for its addresses, in
+//! turn, to find changes the list does not show.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -23,6 +23,7 @@ use crate::{
     cluster::{Cluster, State},
     facts::{PowerFact, Space},
     gate::End,
+    guest::ready::Again,
     tasks::{Ended, Question},
     trouble,
     view::{GuestRow, NodeRow, StorageRow, View},
@@ -130,6 +131,10 @@ fn doubt_one(cluster: &Cluster) {
             && let Some(memory) = state.guests.get_mut(owner)
         {
             memory.doubt = true;
+            if memory.guest.answered {
+                // Addresses come and go, and nobody tells.
+                memory.guest.again.get_or_insert_with(Again::once);
+            }
         }
         state.audited.clone_from(&next);
         next

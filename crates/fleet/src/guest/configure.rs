@@ -9,7 +9,7 @@ use pve::{
 };
 use tokio::time::Instant;
 
-use super::{Flow, Pass, failed, settle::doing, working};
+use super::{Flow, Pass, failed, ready::Again, settle::doing, working};
 use crate::{
     NodeName, Outcome, PowerFact, Size, StorageId, Upid, Waiting,
     cluster::Shape,
@@ -47,6 +47,9 @@ impl Pass<'_> {
                 .retain(|slot, _| !changes.set.contains_key(slot));
         });
         let keys: Vec<String> = changes.set.keys().chain(&changes.delete).cloned().collect();
+        if running && keys.iter().any(|key| key.starts_with("net")) {
+            self.memory(|memory| memory.guest.again = Some(Again::for_a_while()));
+        }
         let mut change = ConfigChange {
             set: changes.set.clone().into_iter().collect::<GuestConfig>(),
             delete: changes.delete.iter().cloned().collect(),
@@ -147,7 +150,11 @@ impl Pass<'_> {
 
     /// Whether another boot order waits for a restart.
     pub(super) fn order_waits(&self) -> bool {
-        let all = &mut self.record.pending.iter().chain(&self.record.foreign_pending);
+        let all = &mut self
+            .record
+            .pending
+            .iter()
+            .chain(&self.record.foreign_pending);
         all.any(|key| key == "boot")
     }
 

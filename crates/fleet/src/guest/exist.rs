@@ -226,6 +226,9 @@ impl Pass<'_> {
                 Ok(self.wait(Waiting::Locked, held.1, held.0))
             }
             After::Settled => {
+                if power == PowerFact::Running {
+                    self.ask_again(&identity, node).await;
+                }
                 self.memory(|memory| {
                     memory.locked = None;
                     // The next restart is asked for kindly again.

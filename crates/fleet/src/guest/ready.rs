@@ -33,6 +33,47 @@ const BOOTED: Duration = Duration::from_mins(2);
 /// Of so many kinds of guests it is remembered how long they take.
 const REMEMBERED: usize = 64;
 
+/// Between a guest's answer that had not everything in it and the next question.
+const SOON: Duration = Duration::from_secs(5);
+/// Whoever has no address after that will have none soon.
+const LEASED: Duration = Duration::from_mins(5);
+
+/// A guest that has answered is asked again.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Again {
+    since: Instant,
+    next: Instant,
+    last: Instant,
+}
+
+impl Again {
+    /// More and more seldom for some minutes, until all its interfaces have addresses.
+    pub(crate) fn for_a_while() -> Self {
+        let since = Instant::now();
+        Self {
+            since,
+            next: since + SOON,
+            last: since + LEASED,
+        }
+    }
+
+    /// Now, whatever it says.
+    pub(crate) fn once() -> Self {
+        let now = Instant::now();
+        Self {
+            since: now,
+            next: now,
+            last: now,
+        }
+    }
+
+    /// What comes after a question just now.
+    fn after(self, now: Instant) -> Option<Self> {
+        let next = now + (now - self.since).clamp(SOON, LONGEST);
+        (next <= self.last).then_some(Self { next, ..self })
+    }
+}
+
 /// Guests that take about the same time until they answer.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Alike {
@@ -124,41 +165,12 @@ impl Pass<'_> {
             return Ok(Some(self.not_heard(next - now, booted)));
         }
         let asked = now - booted;
-        let answer = match self.kind() {
-            GuestKind::Qemu => {
-                let qemu = self.cluster.client.node(node).qemu(identity.vmid);
-                qemu.agent_interfaces().await.map(|list| {
-                    list.into_iter()
-                        .map(|nic| {
-                            (
-                                nic.name,
-                                nic.mac,
-                                nic.addresses.into_iter().map(|a| a.address).collect(),
-                            )
-                        })
-                        .collect::<Vec<(String, Option<String>, Vec<String>)>>()
-                })
-            }
-            GuestKind::Lxc => {
-                let lxc = self.cluster.client.node(node).lxc(identity.vmid);
-                lxc.interfaces().await.map(|list| {
-                    list.into_iter()
-                        .map(|nic| {
-                            let addresses = [nic.inet, nic.inet6].into_iter().flatten();
-                            let plain = addresses
-                                .map(|a| a.split('/').next().unwrap_or_default().to_owned());
-                            (nic.name, nic.hwaddr, plain.collect())
-                        })
-                        .collect()
-                })
-            }
-        };
+        let answer = self.interfaces(identity, node).await;
         let now = Instant::now();
         match answer {
-            Ok(list) => {
-                let nics = interfaces(&list);
+            Ok(nics) => {
                 if nics.iter().any(|nic| !nic.addresses.is_empty()) || self.intent.nics.is_empty() {
-                    self.heard(&nics, &alike, asked);
+                    self.heard(identity, &nics, &alike, asked);
                     return Ok(None);
                 }
             }
@@ -185,6 +197,84 @@ impl Pass<'_> {
         let next = booted + self.cluster.state().boots.next(&alike, silent);
         self.memory(|memory| memory.guest.silent = silent);
         Ok(Some(self.not_heard(next - now, booted)))
+    }
+
+    /// Asks a guest that has answered once more, when it is time: leases come late, and cards are plugged in while it runs. Nothing
+    /// waits for that.
+    pub(super) async fn ask_again(&mut self, identity: &Identity, node: &NodeName) {
+        let Some(again) =
+            self.memory(|memory| memory.guest.again.filter(|_| memory.guest.answered))
+        else {
+            return;
+        };
+        let now = Instant::now();
+        if now < again.next {
+            self.cluster.remind(&self.intent.owner, again.next - now);
+            return;
+        }
+        let answer = self.interfaces(identity, node).await;
+        let now = Instant::now();
+        let mut whole = false;
+        // Who says nothing just now has not lost what it had.
+        let has_some = |nics: &Vec<NicFacts>| nics.iter().any(|nic| !nic.addresses.is_empty());
+        if let Some(nics) = answer.ok().filter(has_some) {
+            whole = self.is_whole(identity, &nics);
+            let told = self.facts().addresses();
+            self.memory(|memory| memory.guest.nics = nics);
+            let addresses = self.facts().addresses();
+            if addresses != told {
+                self.tell(&addresses);
+            }
+        }
+        let next = again.after(now).filter(|_| !whole);
+        self.memory(|memory| memory.guest.again = next);
+        if let Some(again) = next {
+            self.cluster.remind(&self.intent.owner, again.next - now);
+        }
+    }
+
+    /// The guest's interfaces that have a hardware address, as it says itself.
+    async fn interfaces(&self, identity: &Identity, node: &NodeName) -> pve::Result<Vec<NicFacts>> {
+        let node = self.cluster.client.node(node);
+        let list: Vec<_> = match self.kind() {
+            GuestKind::Qemu => {
+                let list = node.qemu(identity.vmid).agent_interfaces().await?;
+                let all = list.into_iter().map(|nic| {
+                    let addresses = nic.addresses.into_iter().map(|a| a.address);
+                    (nic.name, nic.mac, addresses.collect())
+                });
+                all.collect()
+            }
+            GuestKind::Lxc => {
+                let list = node.lxc(identity.vmid).interfaces().await?;
+                let all = list.into_iter().map(|nic| {
+                    let addresses = [nic.inet, nic.inet6].into_iter().flatten();
+                    let plain =
+                        addresses.map(|a| a.split('/').next().unwrap_or_default().to_owned());
+                    (nic.name, nic.hwaddr, plain.collect())
+                });
+                all.collect()
+            }
+        };
+        Ok(interfaces(&list))
+    }
+
+    /// Whether every declared interface that could have an address has one.
+    fn is_whole(&self, identity: &Identity, nics: &[NicFacts]) -> bool {
+        let mut declared = self.intent.nics.iter();
+        declared.all(|nic| {
+            let known = identity.nics.get(&nic.name);
+            let has = |known: &crate::record::NicIdentity| {
+                let mut nics = nics.iter();
+                nics.any(|nic| nic.mac == known.mac && !nic.addresses.is_empty())
+            };
+            nic.link_down == Some(true) || known.is_none_or(has)
+        })
+    }
+
+    fn tell(&mut self, addresses: &[IpAddr]) {
+        let all: Vec<String> = addresses.iter().map(ToString::to_string).collect();
+        self.event("Addresses", format!("the guest has {}", all.join(", ")));
     }
 
     /// Whether PVE talks to an agent in the guest is remembered longer than its configuration.
@@ -234,11 +324,16 @@ impl Pass<'_> {
         )
     }
 
-    fn heard(&mut self, nics: &[NicFacts], alike: &Alike, asked: Duration) {
+    fn heard(&mut self, identity: &Identity, nics: &[NicFacts], alike: &Alike, asked: Duration) {
+        let whole = self.is_whole(identity, nics);
         let (silent, found) = self.memory(|memory| {
-            memory.guest.answered = true;
-            memory.guest.nics = nics.to_vec();
-            (memory.guest.silent, memory.guest.found)
+            let guest = &mut memory.guest;
+            guest.answered = true;
+            guest.nics = nics.to_vec();
+            // Who has been running for long has what it will have.
+            let again = !whole && !guest.found;
+            guest.again = again.then(Again::for_a_while);
+            (guest.silent, guest.found)
         });
         let mut state = self.cluster.state();
         if !found {
@@ -250,12 +345,8 @@ impl Pass<'_> {
             // It has had them all along.
             return;
         }
-        let all: Vec<String> = nics
-            .iter()
-            .flat_map(|nic| &nic.addresses)
-            .map(ToString::to_string)
-            .collect();
-        self.event("Addresses", format!("the guest has {}", all.join(", ")));
+        let all: Vec<IpAddr> = nics.iter().flat_map(|nic| nic.addresses.clone()).collect();
+        self.tell(&all);
     }
 }
 

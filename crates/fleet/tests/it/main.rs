@@ -7,6 +7,7 @@
 )]
 
 mod actions;
+mod addresses;
 mod adopt;
 mod beside;
 mod boot_order;

@@ -1,5 +1,7 @@
 //! What tests do to guests from outside PVE's API: watch them come up, make them misbehave.
 
+use std::net::IpAddr;
+
 use tokio::sync::broadcast;
 
 use super::live::{Boot, Inside, Interface, Machine, Process, Quirks};
@@ -94,6 +96,25 @@ impl Cluster {
         self.with_guest(vmid, |guest| {
             let system = guest.system.get_or_insert_default();
             system.files.insert(path.to_owned(), content.to_vec());
+        })
+    }
+
+    /// A guest gets an address at a card, some time after it came up.
+    pub fn give_address(&self, vmid: u32, mac: &str, address: IpAddr) -> Result<(), NoGuest> {
+        self.with_guest(vmid, |guest| {
+            let system = guest.system.get_or_insert_default();
+            let mut cards = system.interfaces.iter_mut();
+            let card = cards.find(|card| card.mac.eq_ignore_ascii_case(mac));
+            if let Some(card) = card {
+                card.addresses.push((address, 24));
+                return;
+            }
+            let name = format!("eth{}", system.interfaces.len());
+            system.interfaces.push(Interface {
+                name,
+                mac: mac.to_owned(),
+                addresses: vec![(address, 24)],
+            });
         })
     }
 
