@@ -150,12 +150,8 @@ impl Pass<'_> {
 
     /// Whether another boot order waits for a restart.
     pub(super) fn order_waits(&self) -> bool {
-        let all = &mut self
-            .record
-            .pending
-            .iter()
-            .chain(&self.record.foreign_pending);
-        all.any(|key| key == "boot")
+        let (ours, others) = (&self.record.pending, &self.record.foreign_pending);
+        ours.iter().chain(others).any(|key| key == "boot")
     }
 
     /// Changes that are left for the next start wait for it, and are nobody's drift.
