@@ -222,7 +222,9 @@ impl Pass<'_> {
             let told = self.facts().addresses();
             self.memory(|memory| memory.guest.nics = nics);
             let addresses = self.facts().addresses();
-            if addresses != told {
+            let is_new = |it: &IpAddr| !told.contains(it);
+            if addresses.len() != told.len() || addresses.iter().any(is_new) {
+                // The same in another order are no news.
                 self.tell(&addresses);
             }
         }
