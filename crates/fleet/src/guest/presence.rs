@@ -11,7 +11,7 @@ use crate::{
     desired::SEED_SLOT,
     diff,
     intent::{Loss, Management, Power},
-    record::{Early, Given, Identity, Stage},
+    record::{Early, GuestRecord, Identity, Stage},
     view::View,
 };
 
@@ -134,21 +134,16 @@ impl Pass<'_> {
         if self.intent.policy.loss == Loss::Recreate && !identity.adopted {
             self.warn("GuestLost", format!("{text}; making it anew"));
             self.abandon_seed(&identity.node);
-            self.record.identity = None;
-            self.record.stage = Stage::New;
-            self.record.attempts += 1;
-            self.record.applied = None;
-            self.record.declared.clear();
-            self.record.tags.clear();
-            self.record.beside = None;
-            self.record.given = Given::default();
-            self.record.brought.clear();
-            self.record.kept.clear();
-            self.record.parted.clear();
-            self.record.pending.clear();
-            self.record.foreign_pending.clear();
-            self.record.booted = false;
-            self.record.early = None;
+            let lost = std::mem::take(&mut self.record);
+            // Only what is not about the guest that is lost is true of the next one.
+            self.record = GuestRecord {
+                attempts: lost.attempts + 1,
+                in_flight: lost.in_flight,
+                restarts: lost.restarts,
+                full: lost.full,
+                leftovers: lost.leftovers,
+                ..GuestRecord::default()
+            };
             return Outcome::Persist;
         }
         if self.abandon_seed(&identity.node) {

@@ -5,7 +5,8 @@ use std::time::Duration;
 use fleet::{
     Failure, Outcome, PowerFact, Size,
     intent::{
-        Agent, Bios, CloneMode, EfiDisk, Loss, Power, Source, TemplateRef, Tpm, TpmVersion, Update,
+        Agent, Bios, CloneMode, EfiDisk, Init, InitMode, Loss, Power, Source, TemplateRef, Tpm,
+        TpmVersion, Update,
     },
 };
 use pve::{ConfigChange, GuestConfig, api::guest::ConfigView};
@@ -478,6 +479,11 @@ async fn a_guest_removed_behind_our_back_is_reported_or_made_anew_as_the_policy_
         bench.ready().await;
         let mut intent = machine("web", TEMPLATE);
         intent.policy.loss = loss;
+        intent.init = Some(Init {
+            mode: InitMode::Native,
+            password: Some("geheim".into()),
+            ..Init::default()
+        });
         let owner = bench.want(intent);
         bench.run().await;
         bench.run_for(Duration::from_secs(30)).await;
@@ -494,6 +500,8 @@ async fn a_guest_removed_behind_our_back_is_reported_or_made_anew_as_the_policy_
                 bench.matters[&owner].story.join("\n")
             );
             assert_eq!(bench.inventory().await.of(&owner).len(), 1);
+            // What the lost one was told does not speak against the new one.
+            assert!(!bench.progress(&owner).facts.stale_first_boot);
         } else {
             assert!(
                 matches!(
