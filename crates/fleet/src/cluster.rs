@@ -119,6 +119,8 @@ pub(crate) struct Memory {
     pub(crate) absent: bool,
     /// Since when a call that makes it may be under way of which nothing was heard.
     pub(crate) unheard: Option<Instant>,
+    /// Since when the node it was to be on has not been part of the cluster.
+    pub(crate) left: Option<Instant>,
     /// Something about it changed that the view cannot explain.
     pub(crate) doubt: bool,
     pub(crate) guest: GuestMemory,

@@ -30,8 +30,8 @@ impl Pass<'_> {
     pub(super) async fn exist(&mut self, view: &View, identity: Identity) -> Flow<Outcome> {
         if self.record.stage < Stage::Made {
             if self.memory(|memory| memory.fresh) {
-                if view.nodes.contains_key(&identity.node) && !view.node_online(&identity.node) {
-                    let why = format!("node {} went down before anything was sent", identity.node);
+                if !view.node_online(&identity.node) {
+                    let why = format!("node {} went away before anything was sent", identity.node);
                     return Ok(self.choose_again(&why));
                 }
                 return self.make(view, &identity).await;
@@ -65,6 +65,10 @@ impl Pass<'_> {
                 Sight::Foreign(why) => return Ok(self.choose_again(&why)),
                 Sight::Absent => {
                     self.memory(|memory| memory.absent = true);
+                    if self.has_left(view, &identity.node)? {
+                        let why = format!("node {} has left the cluster", identity.node);
+                        return Ok(self.choose_again(&why));
+                    }
                     return self.make(view, &identity).await;
                 }
             }
@@ -87,7 +91,7 @@ impl Pass<'_> {
             // It was started while nobody remembered it: what it was told, it has read.
             seed.state = SeedState::Ejected;
         }
-        self.bring_home(&identity, &node).await?;
+        self.bring_home(view, &identity, &node).await?;
         // A crash may have come between the guest and its first-boot image, or it was declared anew.
         if !self.record.booted {
             if self.name_late_seed(view, &identity)? {

@@ -352,7 +352,7 @@ async fn a_guest_that_has_got_the_number_of_the_source_is_not_copied() {
 }
 
 /// A template with its disk on shared storage and something of one node alone in its CD drive.
-async fn with_disc(bench: &mut Bench, disc: &str) {
+pub(crate) async fn with_disc(bench: &mut Bench, disc: &str) {
     let client = bench.client();
     let pve1 = client.node(&NodeName::new("pve1").unwrap());
     let local = pve1.storage(&StorageId::new("local").unwrap());
