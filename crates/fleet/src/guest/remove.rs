@@ -17,6 +17,7 @@ use crate::{
     mark,
     record::{Identity, SeedState, Stage, StepKind},
     tasks::Standing,
+    trouble,
 };
 
 impl Pass<'_> {
@@ -189,39 +190,65 @@ impl Pass<'_> {
     /// Ends of tasks, seen by somebody who wants the guest gone.
     fn settle_removal(&mut self) -> Flow<()> {
         let mut flying = Vec::new();
+        let mut trouble = None;
         for task in std::mem::take(&mut self.record.in_flight) {
             match self.cluster.standing(&self.intent.owner, &task) {
                 Standing::Flying => flying.push(task),
                 Standing::Ended(end) => {
                     self.cluster.state().tasks.settle(&task.upid);
-                    self.removal_ended(task.step, &task.upid, *end);
+                    if let Some(outcome) = self.removal_ended(task.step, &task.upid, *end) {
+                        trouble.get_or_insert(outcome);
+                    }
                 }
             }
         }
         self.record.in_flight = flying;
         match self.record.in_flight.first() {
             Some(task) => Err(working(task.step, doing(task.step))),
-            None => Ok(()),
+            None => trouble.map_or(Ok(()), Err),
         }
     }
 
-    fn removal_ended(&mut self, step: StepKind, upid: &crate::Upid, end: crate::tasks::Ended) {
+    /// Takes note of an end. Comes back with what to wait for when the same would only fail again.
+    fn removal_ended(
+        &mut self,
+        step: StepKind,
+        upid: &crate::Upid,
+        end: crate::tasks::Ended,
+    ) -> Option<Outcome> {
         let now = tokio::time::Instant::now();
         match (step, end) {
             (StepKind::Destroy, Ok(_)) => {
                 self.memory(|memory| memory.destroyed = true);
                 self.event("Removed", "the guest and its disks are gone");
             }
-            (StepKind::Shutdown | StepKind::Stop, Ok(_)) if !upid.kind().starts_with("ha") => {
-                self.memory(|memory| memory.power = Some((PowerFact::Stopped, now)));
-            }
             // High availability stops it some time after the task has ended.
-            (StepKind::Shutdown | StepKind::Stop, Ok(_)) => {
+            (StepKind::Shutdown | StepKind::Stop, Ok(_)) if upid.kind().starts_with("ha") => {
                 self.memory(|memory| memory.asked_ha = Some(now));
+            }
+            // Somebody else may have been faster: what was wanted is so.
+            (StepKind::Shutdown | StepKind::Stop, Ok(_) | Err(pve::Error::NotRunning { .. })) => {
+                self.memory(|memory| memory.power = Some((PowerFact::Stopped, now)));
             }
             (StepKind::UploadSeed, Ok(_)) => self.seed_state(SeedState::Uploaded),
             (StepKind::RemoveSeed, Ok(_)) => self.seed_state(SeedState::Removed),
             (_, Ok(_)) => {}
+            (StepKind::RemoveSeed, Err(error)) if error.is_not_found() => {
+                self.seed_state(SeedState::Removed);
+            }
+            (StepKind::RemoveVolume, Err(error)) if error.is_not_found() => {}
+            (
+                StepKind::Shutdown
+                | StepKind::Stop
+                | StepKind::Destroy
+                | StepKind::RemoveSeed
+                | StepKind::RemoveVolume,
+                Err(error),
+            ) => {
+                self.memory(|memory| memory.power = None);
+                return Some(self.removal_failed(doing(step), &error));
+            }
+            // What was begun before it was to go is not begun again.
             (step, Err(error)) => {
                 self.memory(|memory| {
                     memory.power = None;
@@ -229,6 +256,18 @@ impl Pass<'_> {
                 });
                 self.warn("Retrying", format!("{}: {error}", doing(step)));
             }
+        }
+        None
+    }
+
+    /// Waits before the same is tried again, ever longer, whatever the error: who is to be deleted is not given up.
+    fn removal_failed(&mut self, doing: &str, error: &pve::Error) -> Outcome {
+        match self.trouble(doing, error) {
+            Outcome::Failed { message, .. } => {
+                let failures = self.memory(|memory| memory.failures);
+                self.wait(Waiting::Error, message, trouble::backoff(failures))
+            }
+            outcome => outcome,
         }
     }
 

@@ -217,3 +217,40 @@ async fn a_protection_that_somebody_sets_on_a_copy_is_respected() {
     );
     assert!(waits, "{outcome:?}");
 }
+
+/// PVE removes no disk that another one is linked to, and says so only in the end of the task.
+#[tokio::test(start_paused = true)]
+async fn a_removal_that_fails_is_tried_ever_more_seldom_and_ends_when_it_can() {
+    let mut bench = Bench::new();
+    bench.ready().await;
+    let mut intent = machine("web", TEMPLATE);
+    intent.power = Power::Off;
+    let owner = bench.want(intent);
+    bench.run().await;
+    let facts = bench.progress(&owner).facts.clone();
+    let client = bench.client();
+    let node = client.node(facts.node.as_ref().unwrap());
+    let qemu = node.qemu(facts.vmid.unwrap());
+    let task = qemu.make_template().await.unwrap();
+    client.wait(&task.unwrap()).await.unwrap();
+    let copy = Vmid::new(8000).unwrap();
+    let task = qemu.clone_to(&pve::CloneGuest::new(copy)).await.unwrap();
+    client.wait(&task).await.unwrap();
+
+    bench.delete(&owner);
+    bench.cluster().control().reset_counts();
+    bench.run_for(Duration::from_mins(10)).await;
+    let outcome = bench.call_now(&owner).await.outcome;
+    assert!(matches!(outcome, Outcome::Waiting { .. }), "{outcome:?}");
+    let counts = bench.cluster().control().counts();
+    let tries = counts.get("DELETE /nodes/{node}/qemu/{vmid}");
+    let tries = tries.copied().unwrap_or_default();
+    assert!((3..15).contains(&tries), "{}", bench.counts());
+
+    let copy = node.qemu(copy);
+    let delete = pve::api::guest::DeleteGuest::default();
+    let task = copy.delete(delete).await.unwrap();
+    client.wait(&task).await.unwrap();
+    bench.run().await;
+    assert_eq!(bench.progress(&owner).outcome, Outcome::Gone);
+}
