@@ -133,6 +133,8 @@ pub(crate) struct Memory {
     pub(crate) deaf: bool,
     /// It has run ever since it was read what waits for a restart.
     pub(crate) waits: bool,
+    /// It was seen off or started anew, and that was not us.
+    pub(crate) restarted: bool,
     /// What high availability was asked to do last, and when.
     pub(crate) wish: Option<(StepKind, Instant)>,
     pub(crate) made: Option<Instant>,

@@ -17,6 +17,7 @@ mod given_up;
 mod home;
 pub(crate) mod look;
 mod make;
+mod pause;
 mod presence;
 pub(crate) mod ready;
 mod remove;
@@ -345,7 +346,7 @@ impl<'a> Pass<'a> {
         match (&memory.power, view) {
             (Some((power, at)), Some(view)) if view.asked < *at + LAG => *power,
             (Some((power, _)), None) => *power,
-            _ => row.map_or(PowerFact::Unknown, |row| row.power),
+            _ => row.map_or(PowerFact::Unknown, |row| self.listed_power(row)),
         }
     }
 

@@ -165,6 +165,10 @@ pub enum StepKind {
     Stop,
     /// Restart.
     Reboot,
+    /// Pausing: its processors stand still.
+    Pause,
+    /// Going on after a pause.
+    Resume,
     /// Suspending to disk.
     Suspend,
     /// Moving to another node.
@@ -315,6 +319,9 @@ pub struct GuestRecord {
     /// It has run, so it has read its first-boot data.
     #[serde(default, skip_serializing_if = "is_false")]
     pub booted: bool,
+    /// It was paused, and not started or stopped since: PVE's list shows it as running.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub paused: bool,
     /// Somebody else started it before it was configured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub early: Option<Early>,

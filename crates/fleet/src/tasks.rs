@@ -132,7 +132,11 @@ fn is_eager(step: StepKind, of: Option<&str>) -> bool {
 /// How long a step takes on a quiet host, until this cluster has taught better.
 fn first_guess(step: StepKind) -> Duration {
     Duration::from_millis(match step {
-        StepKind::UploadSeed | StepKind::RemoveSeed | StepKind::RemoveVolume => 100,
+        StepKind::UploadSeed
+        | StepKind::RemoveSeed
+        | StepKind::RemoveVolume
+        | StepKind::Pause
+        | StepKind::Resume => 100,
         StepKind::Destroy | StepKind::Configure => 120,
         StepKind::Resize
         | StepKind::MakeTemplate

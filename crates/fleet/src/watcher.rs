@@ -23,7 +23,7 @@ use crate::{
     cluster::{Cluster, State},
     facts::{PowerFact, Space},
     gate::End,
-    guest::ready::Again,
+    guest::LAG,
     tasks::{Ended, Question},
     trouble,
     view::{GuestRow, NodeRow, StorageRow, View},
@@ -238,6 +238,7 @@ fn seen(cluster: &Cluster, view: View) {
             suspect(
                 &mut state,
                 &owner,
+                view.asked,
                 before.guests.get(&vmid),
                 view.guests.get(&vmid),
             );
@@ -274,7 +275,13 @@ fn seen(cluster: &Cluster, view: View) {
 }
 
 /// A guest that vanished, was renamed or restarted may not be the one we knew.
-fn suspect(state: &mut State, owner: &Owner, old: Option<&GuestRow>, new: Option<&GuestRow>) {
+fn suspect(
+    state: &mut State,
+    owner: &Owner,
+    asked: Instant,
+    old: Option<&GuestRow>,
+    new: Option<&GuestRow>,
+) {
     let Some(memory) = state.guests.get_mut(owner) else {
         return;
     };
@@ -303,6 +310,9 @@ fn suspect(state: &mut State, owner: &Owner, old: Option<&GuestRow>, new: Option
     }
     if new.uptime < old.uptime || new.power == PowerFact::Stopped {
         memory.waits = false;
+        // What we did ourselves a moment ago is known already.
+        let theirs = memory.power.is_none_or(|(_, at)| asked > at + LAG);
+        memory.restarted |= theirs;
     }
     if new.power != PowerFact::Running {
         memory.guest.powered(new.power);

@@ -7,7 +7,6 @@ use pve::{
     api::{guest::PendingValue, lxc::MoveVolume, qemu::MoveTo},
     task::{Source, TaskEntry, TaskFilter},
 };
-use tokio::time::Instant;
 
 use super::{Flow, Pass, failed, ready::Again, settle::doing, working};
 use crate::{
@@ -422,33 +421,6 @@ impl Pass<'_> {
                 }
                 Err(self.node_trouble(node, doing(step), &error))
             }
-        }
-    }
-
-    pub(super) async fn pause(
-        &mut self,
-        identity: &Identity,
-        node: &NodeName,
-        pause: bool,
-    ) -> Flow<Option<Outcome>> {
-        let guest = self.handle(node, identity.vmid);
-        let sent = if pause {
-            guest.suspend().await
-        } else {
-            guest.resume().await
-        };
-        match sent {
-            Ok(_) => {
-                let now = Instant::now();
-                let power = if pause {
-                    PowerFact::Paused
-                } else {
-                    PowerFact::Running
-                };
-                self.memory(|memory| memory.power = Some((power, now)));
-                Ok(None)
-            }
-            Err(error) => Err(self.node_trouble(node, "pausing or resuming the guest", &error)),
         }
     }
 

@@ -386,8 +386,11 @@ impl Pass<'_> {
                 self.power_step(node, StepKind::Reboot, guest.reboot(timeout))
                     .await
             }
-            Step::Pause => self.pause(identity, node, true).await,
-            Step::Resume => self.pause(identity, node, false).await,
+            Step::Pause => self.pause(identity, node).await,
+            Step::Resume => {
+                self.power_step(node, StepKind::Resume, guest.resume())
+                    .await
+            }
             Step::Suspend => {
                 let qemu = self.cluster.client.node(node).qemu(identity.vmid);
                 self.power_step(node, StepKind::Suspend, qemu.hibernate(None))

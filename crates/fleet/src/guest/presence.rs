@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use pve::GuestConfig;
+use pve::{GuestConfig, GuestKind};
 use tokio::time::Instant;
 
 use super::{Flow, LAG, Pass, failed, look::Sight};
@@ -102,12 +102,14 @@ impl Pass<'_> {
             let message = format!("node {node} is down");
             return Err(self.wait(Waiting::NodeDown, message, Duration::from_secs(30)));
         }
+        self.notice_end_of_pause(self.power(identity.vmid, &memory));
         let mut power = self.power(identity.vmid, &memory);
-        if power == PowerFact::Unknown {
+        // Somebody may have resumed it, which the list does not show. Containers say nothing of it.
+        let resumed = memory.doubt && self.record.paused && self.kind() == GuestKind::Qemu;
+        if power == PowerFact::Unknown || resumed {
             // PVE has not looked at it yet, or we have not looked at PVE; ask at the source rather than guess.
             power = match self.handle(&node, identity.vmid).status().await {
-                Ok(status) if status.is_running() => PowerFact::Running,
-                Ok(_) => PowerFact::Stopped,
+                Ok(status) => self.told_power(&status),
                 Err(error) => {
                     return Err(self.node_trouble(&node, "asking for the power state", &error));
                 }

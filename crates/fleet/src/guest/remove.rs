@@ -228,10 +228,12 @@ impl Pass<'_> {
             }
             // Somebody else may have been faster: what was wanted is so.
             (StepKind::Shutdown | StepKind::Stop, Ok(_) | Err(pve::Error::NotRunning { .. })) => {
+                self.record.paused = false;
                 self.memory(|memory| memory.power = Some((PowerFact::Stopped, now)));
             }
             (StepKind::UploadSeed, Ok(_)) => self.seed_state(SeedState::Uploaded),
             (StepKind::RemoveSeed, Ok(_)) => self.seed_state(SeedState::Removed),
+            (StepKind::Resume, Ok(_)) => self.record.paused = false,
             (_, Ok(_)) => {}
             (StepKind::RemoveSeed, Err(error)) if error.is_not_found() => {
                 self.seed_state(SeedState::Removed);
@@ -277,8 +279,7 @@ impl Pass<'_> {
         let mut state = self.power(identity.vmid, &memory);
         if state == PowerFact::Unknown {
             state = match self.handle(node, identity.vmid).status().await {
-                Ok(status) if status.is_running() => PowerFact::Running,
-                Ok(_) => PowerFact::Stopped,
+                Ok(status) => self.told_power(&status),
                 Err(error) => {
                     return Err(self.node_trouble(node, "asking for the power state", &error));
                 }

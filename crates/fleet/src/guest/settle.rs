@@ -69,6 +69,7 @@ impl Pass<'_> {
             }
             memory.wish = wish.then_some((task.step, now));
         });
+        self.paused_or_not(task.step, wish);
         match task.step {
             StepKind::Clone | StepKind::Create | StepKind::Restore => self.made(now),
             StepKind::UploadSeed => {
@@ -111,6 +112,13 @@ impl Pass<'_> {
                     self.memory(|memory| memory.doubt = true);
                 }
                 self.event("Stopped", "the guest is off");
+            }
+            StepKind::Pause | StepKind::Resume => {
+                let power = match task.step {
+                    StepKind::Pause => PowerFact::Paused,
+                    _ => PowerFact::Running,
+                };
+                self.memory(|memory| memory.power = Some((power, now)));
             }
             StepKind::Suspend => self.powered(PowerFact::Suspended, wish, now),
             StepKind::Resize => self.grown(),
@@ -247,6 +255,8 @@ pub(super) fn doing(step: StepKind) -> &'static str {
         StepKind::Shutdown => "shutting the guest down",
         StepKind::Stop => "switching the guest off",
         StepKind::Reboot => "restarting the guest",
+        StepKind::Pause => "pausing the guest",
+        StepKind::Resume => "resuming the guest",
         StepKind::Suspend => "suspending the guest",
         StepKind::Migrate => "moving the guest",
         StepKind::RemoveSeed => "removing the first-boot image",

@@ -15,7 +15,7 @@ use crate::harness::{Bench, machine};
 
 const TEMPLATE: &str = "ubuntu-24-04";
 
-async fn settled() -> (Bench, fleet::Owner, pve::Qemu) {
+pub(crate) async fn settled() -> (Bench, fleet::Owner, pve::Qemu) {
     let mut bench = Bench::new();
     bench.ready().await;
     let owner = bench.want(machine("web", TEMPLATE));

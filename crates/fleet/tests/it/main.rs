@@ -23,6 +23,7 @@ mod images;
 mod late;
 mod left_node;
 mod notes;
+mod paused;
 mod remove;
 mod restore;
 mod sources;

@@ -364,6 +364,8 @@ pub(crate) fn doing(step: StepKind) -> &'static str {
         StepKind::Shutdown => "ShuttingDown",
         StepKind::Stop => "Stopping",
         StepKind::Reboot => "Restarting",
+        StepKind::Pause => "Pausing",
+        StepKind::Resume => "Resuming",
         StepKind::Suspend => "Suspending",
         StepKind::Migrate => "Migrating",
         StepKind::RemoveSeed => "RemovingSeed",
