@@ -3,7 +3,7 @@
 //! | call | effect |
 //! |---|---|
 //! | `GET` | interfaces and quirks |
-//! | `PUT quirks` | misbehaviour from now on (`ignore-acpi`, `hang-at-boot`, `no-agent`, `keep-devices`, `boot-seconds`) |
+//! | `PUT quirks` | misbehaviour from now on (`ignore-acpi`, `hang-at-boot`, `no-agent`, `keep-devices`, `keep-memory`, `boot-seconds`) |
 //! | `POST hang`, `crash`, `kill`, `reboot` | the system hangs or panics, the process dies, the system reboots |
 //! | `POST rescue` `{"node": "…"}` | somebody gives the guest of a lost node to another |
 //! | `POST fill` `{"bytes": n}` | the guest writes to its first disk |

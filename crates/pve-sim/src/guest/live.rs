@@ -72,6 +72,8 @@ pub struct Quirks {
     pub no_agent: bool,
     /// Never lets go of hot-plugged devices.
     pub keep_devices: bool,
+    /// Uses so much memory that a container's cannot be lowered while it runs.
+    pub keep_memory: bool,
     /// Seconds until the system is up, instead of those of the latency model.
     pub boot_seconds: Option<u64>,
 }

@@ -5,6 +5,7 @@
 //! for without anything inside helping.
 
 pub(crate) mod api;
+mod change;
 pub(crate) mod clone;
 pub(crate) mod create;
 pub(crate) mod options;

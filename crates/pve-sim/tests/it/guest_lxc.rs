@@ -157,3 +157,82 @@ async fn a_container_is_made_of_a_template_that_the_vendor_offers() {
     let places = root.get("/nodes/pve1/lxc/250/migrate").await;
     assert_eq!(places["allowed-nodes"], serde_json::json!(["pve2", "pve3"]));
 }
+
+/// A call of which a part fails changes nothing, unlike those of virtual machines.
+#[tokio::test(start_paused = true)]
+async fn a_mount_point_without_room_refuses_the_whole_call() {
+    let (_, pve) = pve9().await;
+    pve.put("/storage/tank", &[("sparse", "0")]).await;
+    container(&pve, "tank").await;
+    let config = "/nodes/pve1/lxc/400/config";
+    let before = pve.get(config).await;
+    for power in ["stop", "start"] {
+        if power == "start" {
+            let start = "/nodes/pve1/lxc/400/status/start";
+            pve.ok(Method::POST, start, &[]).await;
+        }
+        let wish = [("mp0", "tank:900000,mp=/data"), ("hostname", "other")];
+        let refused = pve.try_put(config, &wish).await;
+        let text = refused.error("mp0");
+        let begins = match power {
+            "start" => "unable to hotplug mp0: zfs error",
+            _ => "unable to apply pending change mp0 : zfs error",
+        };
+        assert!(text.starts_with(begins), "{text}");
+        assert_eq!(pve.get(config).await, before);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_mounted_in_a_running_container_is_taken_out_or_replaced_by_a_restart() {
+    let (_, pve) = pve9().await;
+    container(&pve, "local-lvm").await;
+    let config = "/nodes/pve1/lxc/400/config";
+    let power = |what: &str| format!("/nodes/pve1/lxc/400/status/{what}");
+    let current = "/nodes/pve1/lxc/400/config?current=1";
+    pve.ok(Method::POST, &power("start"), &[]).await;
+    let wish = [("mp0", "local-lvm:1,mp=/a"), ("mp1", "local-lvm:1,mp=/b")];
+    pve.put(config, &wish).await;
+    let made = pve.get(current).await;
+    assert_eq!(made["mp0"], "local-lvm:vm-400-disk-1,mp=/a,size=1G");
+    // Taken out and set again it stays.
+    pve.put(config, &[("delete", "mp0")]).await;
+    assert!(pve.get(config).await["mp0"].is_null());
+    assert_eq!(pve.get(current).await["mp0"], made["mp0"]);
+    let back = made["mp0"].as_str().unwrap();
+    pve.put(config, &[("mp0", back)]).await;
+    let rows = pve.get("/nodes/pve1/lxc/400/pending").await;
+    let waits = |row: &serde_json::Value| row.get("pending").or(row.get("delete")).is_some();
+    assert!(!rows.as_array().unwrap().iter().any(waits), "{rows}");
+
+    pve.put(config, &[("delete", "mp0"), ("mp1", "local-lvm:2,mp=/b")])
+        .await;
+    assert_eq!(pve.get(current).await, {
+        let mut same = made.clone();
+        same["digest"] = pve.get(current).await["digest"].clone();
+        same
+    });
+    pve.ok(Method::POST, &power("reboot"), &[]).await;
+    let after = pve.get(current).await;
+    assert!(after["mp0"].is_null(), "{after}");
+    assert_eq!(after["unused0"], "local-lvm:vm-400-disk-1");
+    assert_eq!(after["unused1"], "local-lvm:vm-400-disk-2");
+    assert_eq!(after["mp1"], "local-lvm:vm-400-disk-3,mp=/b,size=2G");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_replaced_mount_point_of_a_stopped_container_stays_with_it_unused() {
+    let (_, pve) = pve9().await;
+    container(&pve, "local-lvm").await;
+    let config = "/nodes/pve1/lxc/400/config";
+    pve.put(config, &[("mp0", "local-lvm:1,mp=/a")]).await;
+    let digest = pve.get(config).await["digest"].clone();
+    let digest = digest.as_str().unwrap();
+    pve.put(config, &[("mp0", "local-lvm:1,mp=/a")]).await;
+    let after = pve.get(config).await;
+    assert_eq!(after["mp0"], "local-lvm:vm-400-disk-2,mp=/a,size=1G");
+    assert_eq!(after["unused0"], "local-lvm:vm-400-disk-1");
+    let late = [("mp1", "local-lvm:1,mp=/b"), ("digest", digest)];
+    let refused = pve.refused(Method::PUT, config, &late).await;
+    assert_eq!(refused.1, "checksum mismatch (file change by other user?)");
+}

@@ -4,14 +4,13 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use super::change::{self, Change};
 use super::options::{is_numeric, is_option, need};
-use super::{create, is_mount, print_mount, random_macs};
+use super::{create, is_mount, print_mount};
 use crate::call::{Call, Reply};
 use crate::failure::Failure;
-use crate::guest::change::{add_unused, uses};
-use crate::guest::config::{self, Options, tidy_tags};
+use crate::guest::config::{self, Options};
 use crate::guest::configure::root_only;
-use crate::guest::disks::Made;
 use crate::guest::formats::{FEATURES, MOUNT};
 use crate::guest::hand::Hand;
 use crate::guest::options::Need;
@@ -19,7 +18,6 @@ use crate::guest::permit::Scope;
 use crate::guest::{Kind, options as qemu_options, permit, read, tag, view};
 use crate::lock::{self, Mode};
 use crate::params::split_list;
-use crate::world::World;
 
 const LOCK_WAIT: Duration = Duration::from_secs(10);
 
@@ -269,110 +267,24 @@ pub(crate) fn put(call: &mut Call<'_>) -> Result<Reply, Failure> {
         let unprivileged = guest.config.is_true("unprivileged");
         features(call, unprivileged, guest.config.get("features"), new)?;
     }
-    guest.check_digest(digest.as_deref())?;
     kept(&set, &delete)?;
     for (_, value) in set.iter().filter(|(name, _)| is_mount(name)) {
         create::for_containers(call, value)?;
     }
-    if !delete.iter().any(|option| option == "lock") {
-        guest.check_lock()?;
-    }
+    let change = Change {
+        set,
+        delete,
+        revert,
+        digest,
+    };
     Ok(Reply::later(move |cluster| async move {
         let hand = Hand::of_call(cluster, &node);
         let _held = hand
             .lock_file(&lock::lxc_path(vmid), Mode::Exclusive, LOCK_WAIT)
             .await?;
-        let mut set = set;
-        let mut made = Made::default();
-        let result = create::make_mounts(&hand, vmid, &mut set, &mut made).await;
-        let result = result.and_then(|()| {
-            hand.world(|world| apply(world, &node, vmid, &mut set, &delete, &revert))
-        });
-        if result.is_err() {
-            hand.world(|world| made.undo(world, &node));
-        }
-        result.map(|()| Reply::null())
+        change::change(&hand, vmid, change).await?;
+        Ok(Reply::null())
     }))
-}
-
-/// Records a change; a running container takes at once what it can.
-fn apply(
-    world: &mut World,
-    node: &str,
-    vmid: u32,
-    set: &mut Options,
-    delete: &[String],
-    revert: &[String],
-) -> Result<(), Failure> {
-    random_macs(world, set);
-    if let Some(tags) = set.get_mut("tags") {
-        *tags = tidy_tags(tags);
-    }
-    let guest = world.guests.find_mut(Kind::Lxc, node, vmid)?;
-    let running = guest.is_running();
-    for option in revert {
-        guest.config.revert(option);
-    }
-    let mut freed = Vec::new();
-    for option in delete {
-        if running && !super::options::at_once(option) {
-            guest.config.pend_delete(option, false);
-            continue;
-        }
-        let Some(value) = guest.config.remove(option) else {
-            continue;
-        };
-        if is_mount(option) {
-            if let Some(volume) = MOUNT.parse(&value).get("volume") {
-                add_unused(&mut guest.config.current, volume);
-            }
-        } else if qemu_options::is(option, "unused") {
-            freed.push(value.split(',').next().unwrap_or_default().to_owned());
-        }
-    }
-    for (option, value) in set.iter() {
-        if running && !super::options::at_once(option) {
-            guest.config.pend(option, value.clone());
-            continue;
-        }
-        guest.config.set(option, value.clone());
-        if is_mount(option)
-            && let Some(volume) = MOUNT.parse(value).get("volume")
-        {
-            guest
-                .config
-                .current
-                .retain(|name, unused| !(qemu_options::is(name, "unused") && unused == volume));
-        }
-    }
-    guest.config.cleanup_pending();
-    for volid in freed {
-        let guest = world.guests.find(Kind::Lxc, node, vmid)?;
-        if guest
-            .config
-            .snapshots
-            .values()
-            .any(|snap| uses(snap, &volid))
-        {
-            return Err(Failure::die(format!(
-                "volume '{volid}' is still in use (snapshot?)"
-            )));
-        }
-        world.storages.free(node, &volid)?;
-    }
-    Ok(())
-}
-
-/// Makes pending changes current: what a start does.
-pub(crate) fn apply_pending(world: &mut World, node: &str, vmid: u32) -> Result<(), Failure> {
-    let guest = world.guests.find_mut(Kind::Lxc, node, vmid)?;
-    for option in std::mem::take(&mut guest.config.pending_delete).into_keys() {
-        guest.config.remove(&option);
-    }
-    for (option, value) in std::mem::take(&mut guest.config.pending) {
-        guest.config.set(&option, value);
-    }
-    Ok(())
 }
 
 /// A mount point with its size written out.

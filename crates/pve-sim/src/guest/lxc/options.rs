@@ -2,6 +2,7 @@
 
 use std::sync::LazyLock;
 
+use crate::guest::config::Config;
 use crate::guest::formats;
 use crate::guest::options::{Need, indexed};
 use crate::release::Release;
@@ -138,8 +139,18 @@ pub(crate) fn need(option: &str) -> Need {
     }
 }
 
-/// Whether a running container takes a change at once.
-pub(crate) fn at_once(option: &str) -> bool {
+/// Whether a running container takes a new value at once. What is mounted already is not mounted anew.
+pub(crate) fn taken_at_once(option: &str, config: &Config) -> bool {
+    let mounted = indexed(option).is_some_and(|(name, _)| name == "mp");
+    at_once(option) && !(mounted && config.get(option).is_some())
+}
+
+/// Whether a running container does without the option at once.
+pub(crate) fn goes_at_once(option: &str) -> bool {
+    at_once(option) && indexed(option).is_none_or(|(name, _)| name != "mp")
+}
+
+fn at_once(option: &str) -> bool {
     let later = [
         "arch",
         "cmode",

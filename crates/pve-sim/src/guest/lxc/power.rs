@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::api;
+use super::change;
 use crate::access::Caller;
 use crate::call::{Call, Reply};
 use crate::failure::Failure;
@@ -78,7 +78,10 @@ pub(crate) async fn start(hand: &Hand, vmid: u32) -> Result<(), Failure> {
         if guest.is_running() {
             return Err(Failure::die(format!("CT {vmid} already running")));
         }
-        api::apply_pending(world, &node, vmid)?;
+        Ok(())
+    })?;
+    change::apply_pending(hand, vmid).await?;
+    hand.world(|world| {
         let guest = world.guests.find(Kind::Lxc, &node, vmid)?;
         for (_, volid) in super::volumes(&guest.config.current) {
             world.storages.volume(&node, &volid)?;
