@@ -49,6 +49,12 @@ impl Changes {
         !self.set.is_empty() || !self.delete.is_empty()
     }
 
+    /// Leaves keys for later.
+    pub(crate) fn hold(&mut self, keys: &[String]) {
+        self.set.retain(|key, _| !keys.contains(key));
+        self.delete.retain(|key| !keys.contains(key));
+    }
+
     /// Takes note of a disk that is larger than declared and stays so.
     pub(crate) fn larger(&mut self, slot: &str, has: Size, wanted: Size, why: String) {
         let (wanted, has) = (wanted.to_string(), has.to_string());

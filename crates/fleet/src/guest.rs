@@ -24,6 +24,7 @@ mod remove;
 pub(crate) mod seed;
 mod settle;
 pub(crate) mod source;
+mod write;
 
 use std::{sync::Arc, time::Duration};
 

@@ -76,6 +76,8 @@ pub(crate) struct Known<'a> {
     pub(crate) restart: bool,
     /// It did not shut down in time when it was to restart.
     pub(crate) deaf: bool,
+    /// Of what waits for a restart, something can only be written while it is off.
+    pub(crate) held: bool,
     /// Drift is corrected rather than reported.
     pub(crate) correct: bool,
     /// Pool, high availability or firewall are to be written.
@@ -208,6 +210,8 @@ fn power(wanted: Wanted, known: &Known<'_>, running: bool, steps: &mut Vec<Step>
             // Whose power is nobody's matter would stay off if nobody came back to start it.
             if known.deaf && wanted.power == Power::On {
                 steps.extend([Step::Stop, Step::Start]);
+            } else if known.held && wanted.power == Power::On {
+                steps.extend([Step::Shutdown(wanted.grace), Step::Start]);
             } else {
                 steps.push(Step::Reboot(wanted.grace));
             }

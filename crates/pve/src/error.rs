@@ -137,6 +137,12 @@ pub enum Error {
         /// Each option with its text.
         errors: BTreeMap<String, String>,
     },
+    /// A container did not take a part of the change, and nothing of it was stored.
+    #[error("nothing was changed{}", show(errors))]
+    NotTaken {
+        /// Each option with its text.
+        errors: BTreeMap<String, String>,
+    },
     /// The guest is protected against removal.
     #[error("protected: {text}")]
     Protected {
@@ -379,6 +385,7 @@ impl Error {
             | Error::Agent { .. }
             | Error::AgentAbsent { .. }
             | Error::Hotplug { .. }
+            | Error::NotTaken { .. }
             | Error::Protected { .. }
             | Error::InUse { .. }
             | Error::NoFreeVmid { .. }

@@ -33,7 +33,7 @@ impl Pass<'_> {
         identity: &Identity,
         node: &NodeName,
         power: PowerFact,
-        changes: Changes,
+        mut changes: Changes,
     ) -> Flow<Option<Outcome>> {
         let running = power.is_on();
         let unstarted = self.record.stage < Stage::Started && !running;
@@ -45,10 +45,7 @@ impl Pass<'_> {
                 .grown
                 .retain(|slot, _| !changes.set.contains_key(slot));
         });
-        let keys: Vec<String> = changes.set.keys().chain(&changes.delete).cloned().collect();
-        if running && keys.iter().any(|key| key.starts_with("net")) {
-            self.memory(|memory| memory.guest.again = Some(Again::for_a_while()));
-        }
+        let mut keys: Vec<String> = changes.set.keys().chain(&changes.delete).cloned().collect();
         let mut change = ConfigChange {
             set: changes.set.clone().into_iter().collect::<GuestConfig>(),
             delete: changes.delete.iter().cloned().collect(),
@@ -93,43 +90,23 @@ impl Pass<'_> {
                 Err(error) => Err(self.node_trouble(node, "configuring the guest", &error)),
             };
         }
-        self.write(identity, node, &change).await?;
+        let held = self.write(identity, node, &change).await?;
+        changes.hold(&held);
+        keys.retain(|key| !held.contains(key));
         if let Some(order) = order {
             let change = ConfigChange::set(GuestConfig::new().with("boot", order));
             self.write(identity, node, &change).await?;
         }
-        if self.record.stage >= Stage::Settled {
+        if self.record.stage >= Stage::Settled && !keys.is_empty() {
             self.event("Configured", format!("changed {}", keys.join(", ")));
         }
         self.wrote(view, identity, &changes)?;
         if running {
-            self.read_pending(identity, node, &want, &keys).await?;
+            let before = self.record.pending.clone();
+            self.read_pending(identity, node, &keys).await?;
+            self.hold(held, &before);
         }
         Ok(None)
-    }
-
-    /// Writes keys in one call; what a running guest does not take waits for a restart.
-    async fn write(
-        &mut self,
-        identity: &Identity,
-        node: &NodeName,
-        change: &ConfigChange,
-    ) -> Flow<()> {
-        match self.handle(node, identity.vmid).configure(change).await {
-            Ok(()) => Ok(()),
-            Err(pve::Error::Hotplug { errors }) => {
-                let list: Vec<String> = errors
-                    .iter()
-                    .map(|(key, text)| format!("{key}: {}", text.trim()))
-                    .collect();
-                self.warn(
-                    "Pending",
-                    format!("waits for a restart: {}", list.join("; ")),
-                );
-                Ok(())
-            }
-            Err(error) => Err(self.node_trouble(node, "configuring the guest", &error)),
-        }
     }
 
     /// Whether a boot order among the changes could be lost: PVE handles what it is sent in no order, and where it appends a CD

@@ -130,7 +130,13 @@ impl Pass<'_> {
         {
             // It was written by a task, or by a call before a crash: what of it waits for a restart was not read then. Or
             // somebody has restarted the guest since.
-            self.read_pending(&identity, node, &desired, &[]).await?;
+            let held = self.holds_back();
+            self.read_pending(&identity, node, &[]).await?;
+            if held {
+                // PVE knows nothing of that: it is written now, or held back again.
+                self.memory(|memory| memory.doubt = true);
+                return Ok(Outcome::Persist);
+            }
         }
         let restart =
             self.intent.restarts > self.record.restarts && self.record.stage >= Stage::Started;
@@ -158,6 +164,7 @@ impl Pass<'_> {
             pending: &self.record.pending,
             restart,
             deaf: memory.deaf,
+            held: self.holds_back(),
             correct: self.intent.policy.correct_drift || redeclared,
             beside: self.record.beside != self.beside_digest()
                 || (self.intent.policy.correct_drift && self.is_moved(view, &identity)),

@@ -12,6 +12,7 @@ fn known() -> Known<'static> {
         pending: &[],
         restart: false,
         deaf: false,
+        held: false,
         correct: true,
         beside: false,
     }
@@ -441,4 +442,21 @@ fn a_disk_of_a_running_guest_grows_before_it_is_set_and_a_new_one_after_it_was_m
         plan(wanted(Power::Off), &off).0,
         vec![configure, grow("scsi1"), grow("scsi2")]
     );
+}
+
+#[test]
+fn what_can_only_be_written_while_it_is_off_lets_a_restart_pass_through_that() {
+    let pending = ["memory".to_owned()];
+    let held = Known {
+        pending: &pending,
+        restart: true,
+        held: true,
+        ..known()
+    };
+    let on = wanted(Power::On);
+    let off_and_on = vec![Step::Shutdown(on.grace), Step::Start];
+    assert_eq!(plan(on, &held).0, off_and_on);
+    // Whose power is nobody's matter would stay off.
+    let theirs = wanted(Power::Unmanaged { started: true });
+    assert_eq!(plan(theirs, &held).0, vec![Step::Reboot(on.grace)]);
 }

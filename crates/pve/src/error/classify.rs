@@ -84,12 +84,15 @@ fn denied(text: &str) -> Error {
 
 /// Some of the handlers' own checks come as parameter errors, keyed by the parameter that names the object.
 fn parameters(message: &str, errors: BTreeMap<String, String>) -> Error {
-    // The first words are those of machines, the second those of containers.
-    let hotplug = |text: &String| {
-        text.starts_with("hotplug problem") || text.starts_with("unable to hotplug ")
-    };
-    if errors.values().any(hotplug) {
+    if errors.values().any(|it| it.starts_with("hotplug problem")) {
         return Error::Hotplug { errors };
+    }
+    let mut reasons = errors.iter().filter_map(|(key, it)| not_taken(key, it));
+    if let Some(error) = reasons.clone().find_map(recognise) {
+        return error;
+    }
+    if reasons.next().is_some() {
+        return Error::NotTaken { errors };
     }
     if let Some((key, text)) = errors.first_key_value().filter(|_| errors.len() == 1) {
         let owned = || text.clone();
@@ -139,6 +142,16 @@ fn parameters(message: &str, errors: BTreeMap<String, String>) -> Error {
         message: message.to_owned(),
         errors,
     }
+}
+
+/// Why a container did not take an option: `unable to hotplug mp0: ...` while it runs, `unable to apply pending change mp0 : ...`
+/// while it is off.
+fn not_taken<'a>(key: &str, text: &'a str) -> Option<&'a str> {
+    let rest = ["unable to hotplug ", "unable to apply pending change "]
+        .into_iter()
+        .find_map(|act| text.strip_prefix(act))?;
+    let why = rest.strip_prefix(key)?.trim_start().strip_prefix(':')?;
+    Some(why.trim())
 }
 
 /// Recognises the text of a 500 or of a task's exit.

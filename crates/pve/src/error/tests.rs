@@ -47,6 +47,7 @@ fn case(error: &Error) -> String {
         Error::NotImplemented { .. } => "not implemented".to_owned(),
         Error::Unauthenticated { .. } => "unauthenticated".to_owned(),
         Error::Hotplug { .. } => "hotplug".to_owned(),
+        Error::NotTaken { .. } => "not taken".to_owned(),
         Error::Parameters { .. } => "parameters".to_owned(),
         Error::Other { .. } => "other".to_owned(),
         error => format!("{error:?}"),
@@ -341,7 +342,22 @@ fn parameter_errors_keep_their_map() {
         (
             "memory",
             "unable to hotplug memory: cannot lower it below its use\n",
-            "hotplug",
+            "not taken",
+        ),
+        (
+            "mp1",
+            "unable to hotplug mp1: zfs error: cannot create 'tank/subvol-100-disk-1': out of space\n",
+            "no space",
+        ),
+        (
+            "mp1",
+            "unable to apply pending change mp1 : can't lock file '/var/lock/pve-manager/pve-storage-a' - got timeout\n",
+            "lock timeout",
+        ),
+        (
+            "mp1",
+            "unable to apply pending change mp1 : mkfs did not like it\n",
+            "not taken",
         ),
         ("upid", "unable to parse worker upid", "parameters"),
         (

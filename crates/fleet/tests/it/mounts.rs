@@ -1,0 +1,124 @@
+//! Mount points of containers: made once, where there is room, and kept as long as they are declared.
+
+use std::time::Duration;
+
+use fleet::{
+    GuestIntent, Outcome, Owner, Size, Waiting,
+    intent::{MountPoint, Power},
+};
+use pve::{
+    CreateQemu, GuestConfig, Lxc, NodeName, Vmid,
+    api::guest::{ConfigView, DeleteGuest},
+};
+use pve_sim::Quirks;
+
+use crate::{create::container, harness::Bench};
+
+fn declare(intent: &mut GuestIntent, storage: &str, names: &[&str]) {
+    let mount = |name: &&str| MountPoint {
+        stays: false,
+        name: (*name).to_owned(),
+        path: format!("/srv/{name}"),
+        storage: Some(storage.parse().unwrap()),
+        size: Size::gib(1),
+        backup: false,
+        read_only: false,
+    };
+    let container = intent.container.as_mut().unwrap();
+    container.mounts = names.iter().map(mount).collect();
+}
+
+/// A container with these mount points, as declared.
+async fn settled(power: Power, names: &[&str]) -> (Bench, Owner, GuestIntent, Lxc) {
+    let mut bench = Bench::new();
+    bench.ready().await;
+    let mut intent = container(&bench).await;
+    intent.power = power;
+    declare(&mut intent, "local-lvm", names);
+    let owner = bench.want(intent.clone());
+    bench.run().await;
+    let identity = bench.record(&owner).identity.clone().unwrap();
+    let lxc = bench.client().node(&identity.node).lxc(identity.vmid);
+    (bench, owner, intent, lxc)
+}
+
+async fn now(lxc: &Lxc) -> GuestConfig {
+    lxc.config(ConfigView::Current).await.unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_mount_point_waits_for_room_and_is_made_when_there_is_some() {
+    for power in [Power::On, Power::Off] {
+        let (mut bench, owner, mut intent, lxc) = settled(power, &[]).await;
+        let node = bench.client().node(&NodeName::new("pve1").unwrap());
+        let full = Vmid::new(700).unwrap();
+        let huge = GuestConfig::new().with("scsi0", "tank:4096");
+        let task = node
+            .create_qemu(&CreateQemu::new(full, huge))
+            .await
+            .unwrap();
+        bench.client().wait(&task).await.unwrap();
+        bench.cluster().fill_disk(700, 2048 << 30).unwrap();
+        declare(&mut intent, "tank", &["data"]);
+        intent.hardware.cpu.cores = Some(2);
+        bench.want(intent);
+        bench.call_now(&owner).await;
+        bench.run_for(Duration::from_mins(2)).await;
+        let outcome = &bench.progress(&owner).outcome;
+        let waits = matches!(outcome, Outcome::Waiting { what, .. } if *what == Waiting::Space);
+        assert!(waits, "{outcome:?}");
+        assert!(!bench.record(&owner).kept.contains_key("mp0"));
+        assert_eq!(now(&lxc).await.get("mp0"), None);
+
+        let gone = node
+            .qemu(full)
+            .delete(DeleteGuest::default())
+            .await
+            .unwrap();
+        bench.client().wait(&gone).await.unwrap();
+        bench.run_for(Duration::from_mins(5)).await;
+        assert_eq!(bench.progress(&owner).outcome, Outcome::Settled);
+        let config = now(&lxc).await;
+        assert!(config.get("mp0").unwrap().starts_with("tank:"));
+        assert_eq!(config.get("cores"), Some("2"));
+        assert_eq!(bench.progress(&owner).facts.drift, []);
+    }
+}
+
+/// The kernel may refuse it, and PVE stores nothing then.
+#[tokio::test(start_paused = true)]
+async fn memory_that_cannot_be_lowered_now_waits_for_a_restart_and_holds_nothing_else_up() {
+    let (mut bench, owner, mut intent, lxc) = settled(Power::On, &[]).await;
+    let vmid = bench.progress(&owner).facts.vmid.unwrap();
+    let quirks = Quirks {
+        keep_memory: true,
+        ..Quirks::default()
+    };
+    bench.cluster().set_quirks(vmid.get(), quirks).unwrap();
+    intent.hardware.memory.size = Some(Size::mib(256));
+    intent.hardware.cpu.cores = Some(2);
+    bench.want(intent.clone());
+    bench.run().await;
+    let config = now(&lxc).await;
+    assert_eq!(
+        (config.get("cores"), config.get("memory")),
+        (Some("2"), Some("512"))
+    );
+    assert_eq!(bench.progress(&owner).facts.pending, ["memory"]);
+    // Who starts anew knows it as well.
+    bench.restart();
+    bench.ready().await;
+    bench.want(intent.clone());
+    bench.run().await;
+    bench.run_for(Duration::from_mins(2)).await;
+    assert_eq!(bench.progress(&owner).facts.pending, ["memory"]);
+    intent.restarts += 1;
+    bench.want(intent);
+    bench.run().await;
+    bench.run_for(Duration::from_mins(2)).await;
+    let progress = bench.progress(&owner);
+    assert_eq!(progress.outcome, Outcome::Settled, "{}", bench.stories());
+    assert_eq!(progress.facts.power, fleet::PowerFact::Running);
+    assert_eq!(progress.facts.pending, Vec::<String>::new());
+    assert_eq!(now(&lxc).await.get("memory"), Some("256"));
+}
