@@ -18,7 +18,7 @@ use crate::{
     prop::Prop,
 };
 
-pub(crate) use volumes::{is_named, volume_item};
+pub(crate) use volumes::{is_named, volume_item, volume_of};
 
 /// What must change.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

@@ -56,13 +56,15 @@ impl GuestConfig {
         self.with("sshkeys", escape(&lines.join("\n")))
     }
 
-    /// Sets a value in place.
+    /// Sets a value in place. What was changed here is no longer what the server's digest is of, so that is forgotten.
     pub fn set(&mut self, key: impl Into<String>, value: impl fmt::Display) {
+        self.digest = None;
         self.values.insert(key.into(), value.to_string());
     }
 
-    /// Removes a value.
+    /// Removes a value, and with it the digest.
     pub fn remove(&mut self, key: &str) -> Option<String> {
+        self.digest = None;
         self.values.remove(key)
     }
 
@@ -81,7 +83,7 @@ impl GuestConfig {
         self.get(key).and_then(crate::scalar::truth)
     }
 
-    /// The fingerprint of the whole, to send back with a change.
+    /// The fingerprint of the whole as the server has shown it, to send back with a change.
     pub fn digest(&self) -> Option<&str> {
         self.digest.as_deref()
     }

@@ -26,6 +26,12 @@ pub(crate) fn volume_item(key: &str) -> &'static str {
     }
 }
 
+/// The volume of a place.
+pub(crate) fn volume_of(key: &str, config: &GuestConfig) -> Option<String> {
+    let there = Prop::parse(key, config.get(key)?);
+    there.get(volume_item(key)).map(str::to_owned)
+}
+
 /// Whether PVE has given a volume this name: what is asked for, or not known yet, has another shape.
 pub(crate) fn is_named(volume: &str) -> bool {
     volume

@@ -63,6 +63,10 @@ impl Pass<'_> {
             let first = ConfigChange::delete(["protection"]);
             self.write(identity, node, &first).await?;
             change.delete.retain(|key| key != "protection");
+            if changes.allocates {
+                // What was read before it has another digest.
+                self.memory(|memory| memory.model = None);
+            }
         }
         if changes.allocates && self.kind() == GuestKind::Qemu {
             // A call before this one may be at it, whose answer was lost: it would make the same once more.
@@ -89,6 +93,9 @@ impl Pass<'_> {
                 }
                 Err(error) => Err(self.node_trouble(node, "configuring the guest", &error)),
             };
+        }
+        if changes.allocates {
+            change.digest = self.based_on(identity, &changes).await?;
         }
         let held = self.write(identity, node, &change).await?;
         changes.hold(&held);

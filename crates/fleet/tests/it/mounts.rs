@@ -7,12 +7,14 @@ use fleet::{
     intent::{MountPoint, Power},
 };
 use pve::{
-    CreateQemu, GuestConfig, Lxc, NodeName, Vmid,
+    ConfigChange, CreateQemu, GuestConfig, Lxc, NodeName, Vmid,
     api::guest::{ConfigView, DeleteGuest},
 };
-use pve_sim::Quirks;
+use pve_sim::{Action, Fault, Latency, Quirks};
 
 use crate::{create::container, harness::Bench};
+
+const PUT: &str = "PUT /nodes/{node}/lxc/{vmid}/config";
 
 fn declare(intent: &mut GuestIntent, storage: &str, names: &[&str]) {
     let mount = |name: &&str| MountPoint {
@@ -44,6 +46,13 @@ async fn settled(power: Power, names: &[&str]) -> (Bench, Owner, GuestIntent, Lx
 
 async fn now(lxc: &Lxc) -> GuestConfig {
     lxc.config(ConfigView::Current).await.unwrap()
+}
+
+async fn pending(lxc: &Lxc) -> Vec<String> {
+    let rows = lxc.pending().await.unwrap().into_iter();
+    rows.filter(|row| row.is_pending())
+        .map(|row| row.key)
+        .collect()
 }
 
 #[tokio::test(start_paused = true)]
@@ -121,4 +130,62 @@ async fn memory_that_cannot_be_lowered_now_waits_for_a_restart_and_holds_nothing
     assert_eq!(progress.facts.power, fleet::PowerFact::Running);
     assert_eq!(progress.facts.pending, Vec::<String>::new());
     assert_eq!(now(&lxc).await.get("memory"), Some("256"));
+}
+
+/// Exactly one volume was made for `data`, and it is where it belongs.
+async fn made_once(bench: &Bench, lxc: &Lxc, vmid: Vmid) {
+    let config = now(lxc).await;
+    let mount = config.get("mp0").unwrap_or_default();
+    assert!(
+        mount.starts_with(&format!("local-lvm:vm-{vmid}-")),
+        "{config:?}"
+    );
+    assert_eq!(config.get("unused0"), None, "{config:?}");
+    assert_eq!(pending(lxc).await, Vec::<String>::new());
+    let volumes = bench.inventory().await.volumes;
+    let own = format!("vm-{vmid}-disk-");
+    let own = volumes.iter().filter(|volume| volume.contains(&own));
+    assert_eq!(own.count(), 2, "the root and one more");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_mount_point_whose_answer_was_lost_is_made_once() {
+    for power in [Power::On, Power::Off] {
+        for action in [Action::DropAnswer, Action::Proxy { status: 596 }] {
+            let (mut bench, owner, mut intent, lxc) = settled(power, &[]).await;
+            bench.cluster().control().inject(Fault::once(PUT, action));
+            declare(&mut intent, "local-lvm", &["data"]);
+            bench.want(intent);
+            bench.run().await;
+            let vmid = bench.progress(&owner).facts.vmid.unwrap();
+            made_once(&bench, &lxc, vmid).await;
+        }
+    }
+}
+
+/// PVE goes on with a call that nobody listens to any more.
+#[tokio::test(start_paused = true)]
+async fn a_mount_point_that_is_still_being_made_is_not_made_once_more() {
+    for power in [Power::On, Power::Off] {
+        let (mut bench, owner, mut intent, lxc) = settled(power, &[]).await;
+        let slow = "steps: {allocate: {median_ms: 5000, p95_ms: 5000}}";
+        let slow = Latency::parse(slow).unwrap();
+        bench.cluster().set_latency(slow);
+        let control = bench.cluster().control();
+        control.inject(Fault::once(PUT, Action::DropRequest));
+        declare(&mut intent, "local-lvm", &["data"]);
+        bench.want(intent);
+        bench.call_now(&owner).await;
+        let wish = GuestConfig::new().with("mp0", "local-lvm:1,mp=/srv/data,backup=0");
+        let unheard = {
+            let (lxc, change) = (lxc.clone(), ConfigChange::set(wish));
+            tokio::spawn(async move { lxc.configure(&change).await })
+        };
+        bench.run_for(Duration::from_mins(1)).await;
+        unheard.await.unwrap().unwrap();
+        let outcome = &bench.progress(&owner).outcome;
+        assert_eq!(outcome, &Outcome::Settled, "{}", bench.stories());
+        let vmid = bench.progress(&owner).facts.vmid.unwrap();
+        made_once(&bench, &lxc, vmid).await;
+    }
 }
