@@ -27,6 +27,8 @@ pub(crate) struct Changes {
     pub(crate) set: BTreeMap<String, String>,
     /// Keys to delete.
     pub(crate) delete: BTreeSet<String>,
+    /// Places whose volume is taken out by the next start, which is not to happen, with what they have till then.
+    pub(crate) revert: BTreeMap<String, String>,
     /// Disks to move to another storage, by slot.
     pub(crate) moves: BTreeMap<String, StorageId>,
     /// Disks to grow, by slot.
@@ -39,6 +41,8 @@ pub(crate) struct Changes {
     pub(crate) shrink: Vec<(String, Size, Size)>,
     /// What differs and no call can mend, and what somebody could do about it.
     pub(crate) beyond: Vec<(Drift, String)>,
+    /// Places whose volume is not there any more, with its name.
+    pub(crate) lost: BTreeMap<String, String>,
     /// Why something that must be made cannot be made now.
     pub(crate) nowhere: Vec<String>,
 }
@@ -46,13 +50,30 @@ pub(crate) struct Changes {
 impl Changes {
     /// Whether a call to the configuration is needed.
     pub(crate) fn configures(&self) -> bool {
-        !self.set.is_empty() || !self.delete.is_empty()
+        !self.set.is_empty() || !self.delete.is_empty() || !self.revert.is_empty()
+    }
+
+    /// Every key that a call to the configuration names.
+    pub(crate) fn keys(&self) -> impl Iterator<Item = &String> {
+        let set = self.set.keys().chain(&self.delete);
+        set.chain(self.revert.keys())
     }
 
     /// Leaves keys for later.
     pub(crate) fn hold(&mut self, keys: &[String]) {
         self.set.retain(|key, _| !keys.contains(key));
         self.delete.retain(|key| !keys.contains(key));
+    }
+
+    /// Leaves places as they are whose volume the next start would take out.
+    pub(crate) fn keep(&mut self, places: BTreeMap<String, String>) {
+        for (key, value) in places {
+            // Setting it keeps it as well.
+            if !self.set.contains_key(&key) {
+                drift(self, &key, Some(&value), None);
+                self.revert.insert(key, value);
+            }
+        }
     }
 
     /// Takes note of a disk that is larger than declared and stays so.

@@ -165,6 +165,8 @@ fn missing(
                      place: attach it again, or declare a new disk under another name"
                 );
                 beyond(changes, key, Some(what), None, why);
+                let lost = volume.iter().map(|it| (key.to_owned(), it.clone()));
+                changes.lost.extend(lost);
             }
         }
         (None, Make::New(value)) => {

@@ -31,7 +31,7 @@ impl Pass<'_> {
         let known = self
             .memory(|memory| memory.model.clone())
             .filter(|_| !doubt);
-        let model: Arc<GuestConfig> = match known {
+        let mut model: Arc<GuestConfig> = match known {
             Some(model) => model,
             None => self.ours(identity).await?.0,
         };
@@ -42,6 +42,11 @@ impl Pass<'_> {
         if changes.set.values().any(|value| value.contains(UNNAMED)) {
             let (model, _) = self.ours(identity).await?;
             changes = diff::diff(&want, &self.intent.owner, &model);
+        }
+        if let Some((with, kept)) = self.keep_in(identity, &model, &changes.lost).await? {
+            changes = diff::diff(&want, &self.intent.owner, &with);
+            changes.keep(kept);
+            model = Arc::new(with);
         }
         let copied = super::choose::is_copy(&self.intent.source);
         if let Some(Want::Exists(password)) = want.keys.get("cipassword")

@@ -384,7 +384,10 @@ impl Pass<'_> {
             let used = |index: u8| identity.mounts.values().any(|used| *used == index);
             let same = there.iter().find(|(_, path)| **path == mount.path);
             let same = same.map(|(index, _)| *index).filter(|index| !used(*index));
-            let free = || (0..=u8::MAX).find(|n| !used(*n) && !there.contains_key(n));
+            // What the next start takes out is there until then.
+            let waits = |index: u8| self.record.pending.contains(&format!("mp{index}"));
+            let taken = |index: u8| used(index) || there.contains_key(&index) || waits(index);
+            let free = || (0..=u8::MAX).find(|n| !taken(*n));
             if let Some(index) = same.or_else(free) {
                 identity.mounts.insert(mount.name.clone(), index);
             }

@@ -45,10 +45,11 @@ impl Pass<'_> {
                 .grown
                 .retain(|slot, _| !changes.set.contains_key(slot));
         });
-        let mut keys: Vec<String> = changes.set.keys().chain(&changes.delete).cloned().collect();
+        let mut keys: Vec<String> = changes.keys().cloned().collect();
         let mut change = ConfigChange {
             set: changes.set.clone().into_iter().collect::<GuestConfig>(),
             delete: changes.delete.iter().cloned().collect(),
+            revert: changes.revert.keys().cloned().collect(),
             ..ConfigChange::default()
         };
         // After a task everything is read, and an order that was left out is found missing.
@@ -142,7 +143,7 @@ impl Pass<'_> {
         let held = changes.filter(|_| self.intent.policy.management == Management::Full);
         let mut keys: Vec<String> = Vec::new();
         if let Some(held) = held {
-            keys.extend(held.set.keys().chain(&held.delete).cloned());
+            keys.extend(held.keys().cloned());
             keys.extend(held.moves.keys().chain(held.grow.keys()).cloned());
         }
         keys.sort();
@@ -192,6 +193,7 @@ impl Pass<'_> {
                 model.set("boot", order);
             }
             model.extend(changes.set.clone());
+            model.extend(changes.revert.clone());
             for key in &changes.delete {
                 model.remove(key);
             }
@@ -432,6 +434,7 @@ impl Pass<'_> {
         let (model, _) = self.ours(identity).await?;
         let mut identity = identity.clone();
         let known = identity.clone();
+        self.return_to_places(&mut identity, &model).await?;
         self.new_mounts(&mut identity, Some(&model));
         for nic in &self.intent.nics {
             if let Some(known) = identity.nics.get_mut(&nic.name) {

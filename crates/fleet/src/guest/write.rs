@@ -112,6 +112,79 @@ impl Pass<'_> {
         let mut pending = self.record.pending.iter();
         self.kind() == GuestKind::Lxc && pending.any(|key| HELD.contains(&key.as_str()))
     }
+
+    /// Takes back that volumes are taken out by the next start which are declared: PVE shows them as gone already. Returns
+    /// the configuration with them.
+    pub(super) async fn keep_in(
+        &mut self,
+        identity: &Identity,
+        model: &GuestConfig,
+        lost: &BTreeMap<String, String>,
+    ) -> Flow<Option<(GuestConfig, BTreeMap<String, String>)>> {
+        let memory = self.memory(|memory| memory.clone());
+        if lost.is_empty() || !self.power(identity.vmid, &memory).is_on() {
+            return Ok(None);
+        }
+        let now = self.now(identity).await?;
+        let is_in = |key: &str, volume: &str| diff::volume_of(key, &now).as_deref() == Some(volume);
+        let there = lost.iter().filter(|(key, volume)| is_in(key, volume));
+        let there = there.filter_map(|(key, _)| Some((key.clone(), now.get(key)?.to_owned())));
+        let there: BTreeMap<String, String> = there.collect();
+        let mut model = model.clone();
+        model.extend(there.clone());
+        Ok((!there.is_empty()).then_some((model, there)))
+    }
+
+    /// Gives disks that are declared again the places which they are only taken out of by the next start.
+    pub(super) async fn return_to_places(
+        &mut self,
+        identity: &mut Identity,
+        model: &GuestConfig,
+    ) -> Flow<()> {
+        let waits = |key: &String| diff::holds_volume(key) && model.get(key).is_none();
+        let places: Vec<String> = self
+            .record
+            .pending
+            .iter()
+            .filter(|key| waits(key))
+            .cloned()
+            .collect();
+        let mounts = self.intent.container.iter().flat_map(|it| &it.mounts);
+        let disks = self.intent.disks.iter().filter(|disk| disk.slot.is_none());
+        let names = mounts
+            .map(|mount| &mount.name)
+            .chain(disks.map(|disk| &disk.name));
+        let parted =
+            names.filter_map(|name| Some((name.clone(), self.record.parted.get(name)?.clone()?)));
+        let parted: Vec<(String, String)> = parted.collect();
+        if places.is_empty() || parted.is_empty() {
+            return Ok(());
+        }
+        let now = self.now(identity).await?;
+        for (name, volume) in parted {
+            let has = |place: &&String| diff::volume_of(place, &now).as_ref() == Some(&volume);
+            let Some(place) = places.iter().find(has) else {
+                continue;
+            };
+            if let Some(index) = place
+                .strip_prefix("mp")
+                .and_then(|index| index.parse().ok())
+            {
+                identity.mounts.insert(name, index);
+            } else if let Ok(slot) = place.parse() {
+                identity.disks.insert(name, slot);
+            }
+        }
+        Ok(())
+    }
+
+    /// The configuration the guest has until its next start.
+    async fn now(&mut self, identity: &Identity) -> Flow<GuestConfig> {
+        let node = self.node_of(identity);
+        let guest = self.handle(&node, identity.vmid);
+        let config = guest.config(pve::api::guest::ConfigView::Current).await;
+        config.map_err(|error| self.node_trouble(&node, "reading the guest", &error))
+    }
 }
 
 /// Whether a running container refused nothing but what it can have when it is off.

@@ -189,3 +189,63 @@ async fn a_mount_point_that_is_still_being_made_is_not_made_once_more() {
         made_once(&bench, &lxc, vmid).await;
     }
 }
+
+/// PVE takes a mount point out of a running container at its next start, and shows it as gone before.
+#[tokio::test(start_paused = true)]
+async fn a_mount_point_declared_again_before_the_restart_stays() {
+    for all in [&["data"][..], &["cache", "data"]] {
+        let (mut bench, owner, mut intent, lxc) = settled(Power::On, all).await;
+        let place = format!("mp{}", all.len() - 1);
+        let before = now(&lxc).await;
+        let data = before.get(&place).unwrap();
+        assert!(data.contains("mp=/srv/data"), "{data}");
+        declare(&mut intent, "local-lvm", &[]);
+        bench.want(intent.clone());
+        bench.run().await;
+        assert_eq!(bench.progress(&owner).facts.pending.len(), all.len());
+        assert_eq!(
+            lxc.config(ConfigView::Next).await.unwrap().get(&place),
+            None
+        );
+
+        declare(&mut intent, "local-lvm", &["data", "logs"]);
+        bench.want(intent.clone());
+        bench.run().await;
+        let progress = bench.progress(&owner);
+        assert_eq!(progress.outcome, Outcome::Settled, "{}", bench.stories());
+        assert_eq!(progress.facts.drift, []);
+        assert_eq!(progress.facts.pending.len(), all.len() - 1);
+        assert!(!pending(&lxc).await.contains(&place));
+        // What is new does not wait for a place that is free only then.
+        let logs = format!("mp{}", all.len());
+        let new = now(&lxc).await.get(&logs).map(str::to_owned).unwrap();
+        assert!(new.contains("mp=/srv/logs"), "{new}");
+
+        intent.restarts += 1;
+        bench.want(intent);
+        bench.run().await;
+        let after = now(&lxc).await;
+        assert_eq!(after.get(&place), Some(data));
+        assert_eq!(after.get("unused0").is_some(), all.len() > 1, "{after:?}");
+        assert_eq!(bench.progress(&owner).facts.drift, []);
+        assert_eq!(pending(&lxc).await, Vec::<String>::new());
+    }
+}
+
+/// Somebody takes one out by hand.
+#[tokio::test(start_paused = true)]
+async fn a_mount_point_that_somebody_lets_the_next_start_take_out_stays() {
+    let (mut bench, owner, _, lxc) = settled(Power::On, &["data"]).await;
+    bench.options.audit_interval = Duration::from_secs(10);
+    bench.restart();
+    bench.ready().await;
+    bench.call_now(&owner).await;
+    bench.run_for(Duration::from_mins(2)).await;
+    let before = now(&lxc).await;
+    let change = ConfigChange::delete(["mp0"]);
+    lxc.configure(&change).await.unwrap();
+    bench.run_for(Duration::from_mins(2)).await;
+    assert_eq!(pending(&lxc).await, Vec::<String>::new());
+    assert_eq!(now(&lxc).await.get("mp0"), before.get("mp0"));
+    assert_eq!(bench.progress(&owner).facts.drift, []);
+}
