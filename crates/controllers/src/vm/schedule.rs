@@ -19,7 +19,7 @@ use kube::{
     runtime::reflector::ObjectRef,
 };
 
-use super::{action, made::REFUSED, snapshot};
+use super::{made::REFUSED, snapshot};
 use crate::{
     conditions::Conditions,
     context::{Context, Error, namespace, refusal},
@@ -283,7 +283,9 @@ async fn prune(
 ) -> Result<(usize, Option<Timestamp>), Error> {
     let (place, name) = (namespace(schedule), schedule.name_any());
     let ours = context.stores.snapshots.state_filter(|snapshot| {
-        namespace(snapshot) == place && snapshot.labels().get(SCHEDULE) == Some(&name)
+        namespace(snapshot) == place
+            && snapshot.labels().get(SCHEDULE) == Some(&name)
+            && snapshot.metadata.deletion_timestamp.is_none()
     });
     let retention = schedule.spec.retention.clone().unwrap_or_default();
     let mut by_machine: BTreeMap<String, Vec<Arc<VMSnapshot>>> = BTreeMap::new();
@@ -328,9 +330,8 @@ async fn prune(
             // Of those that could not be taken the last one tells why.
             let failed = snapshot::has_failed(snapshot, snapshot.status.as_ref());
             bad += u32::from(failed);
-            let kept_by = snapshot.status.as_ref().and_then(|s| s.record.as_ref());
             // One that was taken and went with its guest is good for nothing any more.
-            let lost = !ready && action::record(kept_by).done;
+            let lost = snapshot::is_lost(snapshot);
             let too_many = retention.max_count.is_some_and(|most| good > most);
             let too_old = most.is_some_and(|most| age > most);
             let stale = failed && (bad > 1 || too_old);

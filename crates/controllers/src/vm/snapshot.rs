@@ -115,6 +115,18 @@ pub(super) fn has_failed(snapshot: &VMSnapshot, status: Option<&VMSnapshotStatus
     })
 }
 
+/// Whether it was taken and is known to be there no longer. That nothing is known of it just now, because its cluster was not
+/// looked at yet or does not answer, or because its guest is on the way back to it, is not that.
+pub(super) fn is_lost(snapshot: &VMSnapshot) -> bool {
+    let Some(status) = snapshot.status.as_ref() else {
+        return false;
+    };
+    let ready = condition(&status.conditions, "Ready");
+    status.phase == Some(Phase::Failed)
+        && ready.is_some_and(|ready| ready.reason == Failure::Lost.as_str())
+        && action::record(status.record.as_ref()).done
+}
+
 /// Whether the guest that its object names is not there any more, or another than the snapshot was taken of.
 fn has_lost_its_guest(context: &Context, snapshot: &VMSnapshot) -> bool {
     let kept = snapshot.status.as_ref().and_then(|it| it.record.as_ref());

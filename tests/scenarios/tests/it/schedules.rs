@@ -47,6 +47,39 @@ async fn a_snapshot_goes_when_it_is_too_old_though_no_other_is_due() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_snapshot_of_a_schedule_stays_when_the_operator_starts_again() {
+    let mut bed = taken(false).await;
+    bed.crash_operator().await;
+    bed.start_operator();
+    bed.sleep(Duration::from_mins(1)).await;
+    assert_eq!(bed.names::<VMSnapshot>().await, ["taken"]);
+    assert_eq!(bed.snapshots("web-server").await, ["taken"]);
+    bed.until_ready::<VMSnapshot>("taken").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_snapshot_of_a_schedule_stays_when_its_machine_goes_back_to_it() {
+    let bed = taken(false).await;
+    let to = json!({ "snapshot": { "revertToRef": { "name": "taken" } } });
+    bed.change::<VirtualMachine>("web-server", to).await;
+    bed.until("web-server", "set back", |vm: &VirtualMachine| {
+        let status = vm.status.as_ref();
+        status.is_some_and(|status| status.reverted_to.as_deref() == Some("taken"))
+    })
+    .await;
+    bed.sleep(Duration::from_mins(1)).await;
+    assert_eq!(bed.names::<VMSnapshot>().await, ["taken"]);
+    assert_eq!(bed.snapshots("web-server").await, ["taken"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_snapshot_of_a_schedule_goes_when_its_guest_has_gone() {
+    let bed = taken(false).await;
+    bed.delete::<VirtualMachine>("web-server").await;
+    bed.until_gone::<VMSnapshot>("taken").await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_schedule_of_a_machine_that_is_not_there_says_so_until_it_comes() {
     let bed = prepared().await;
     let schedule = json!({
