@@ -25,7 +25,7 @@ use super::{
 };
 use crate::{
     conditions::Conditions,
-    context::{Context, Error, FINALIZER, namespace, owner},
+    context::{Context, Error, FINALIZER, FIRST_LOOK, namespace, owner},
     kinds::Watches,
     work::Action,
 };
@@ -176,6 +176,9 @@ pub(crate) async fn reconcile(
     };
     if leaving {
         intent.wish = SnapshotWish::Absent;
+    }
+    if !leaving && !status.conditions.is_empty() && context.is_unseen(&intent.cluster) {
+        return Ok(Action::requeue(FIRST_LOOK));
     }
     loop {
         let progress = context

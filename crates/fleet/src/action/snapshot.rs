@@ -28,6 +28,18 @@ impl Act<'_> {
     pub(super) async fn snapshot(&mut self, intent: &SnapshotIntent) -> Flow<Outcome> {
         let name = SnapshotName::new(intent.name.clone())
             .map_err(|error| failed(Failure::Invalid, format!("name: {error}")))?;
+        let described = digest(&intent.description);
+        if intent.wish == SnapshotWish::Present
+            && self.record.done
+            && self.record.in_flight.is_empty()
+        {
+            self.same_guest(intent)?;
+            let written = self.record.described.as_ref();
+            if written.is_none_or(|written| *written == described) {
+                // What was taken holds, whether or not the cluster can be seen just now.
+                return Ok(Outcome::Settled);
+            }
+        }
         let view = self.view()?;
         let mut ended = self.settle()?;
         if let Some((StepKind::Rollback, upid, Err(pve::Error::OutcomeUnknown { .. }))) = &ended {
@@ -57,12 +69,9 @@ impl Act<'_> {
                 return Err(self.trouble(doing, error));
             }
         }
-        let subject = subject(intent);
-        let was_of = self.record.subject.as_ref().filter(|_| self.record.done);
-        if intent.wish != SnapshotWish::Absent && was_of.is_some_and(|was| !was.is(&subject)) {
-            return Err(gone_with_its_guest(intent));
+        if intent.wish != SnapshotWish::Absent {
+            self.same_guest(intent)?;
         }
-        let described = digest(&intent.description);
         let otherwise = self.record.described.as_ref();
         if otherwise.is_some_and(|written| *written != described)
             && self.record.done
@@ -218,6 +227,15 @@ impl Act<'_> {
                 let sent = self.handle(&row).rollback(&name, start).await;
                 self.sent(StepKind::Rollback, &message, sent)
             }
+        }
+    }
+
+    /// Comes back unless the snapshot was taken of another guest than is meant now.
+    fn same_guest(&self, intent: &SnapshotIntent) -> Flow<()> {
+        let was_of = self.record.subject.as_ref().filter(|_| self.record.done);
+        match was_of.filter(|was| !was.is(&subject(intent))) {
+            None => Ok(()),
+            Some(_) => Err(gone_with_its_guest(intent)),
         }
     }
 

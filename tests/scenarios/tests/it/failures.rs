@@ -291,6 +291,12 @@ async fn an_operator_that_starts_again_changes_nothing_that_is_said_of_what_goes
     bed.apply(include_str!("manifests/container.yaml")).await;
     bed.until_ready::<VirtualMachine>("web-server").await;
     bed.until_ready::<Container>("cache").await;
+    let snapshot = json!({
+        "apiVersion": "infra.virtrigaud.io/v1beta1", "kind": "VMSnapshot",
+        "metadata": { "name": "before" }, "spec": { "vmRef": { "name": "web-server" } },
+    });
+    bed.try_apply(&snapshot).await.unwrap();
+    bed.until_ready::<VMSnapshot>("before").await;
     assert_eq!(bed.writes_of_a_restart().await, Vec::<String>::new());
 }
 
