@@ -85,7 +85,7 @@ use super::{
     validation = Rule::new("!has(self.managementPolicy) || self.managementPolicy != 'Observe' || has(self.adopt)").message("managementPolicy Observe looks at a guest that exists: give its adopt.vmid, or set managementPolicy to Manage"),
     validation = Rule::new("!has(self.managementPolicy) || self.managementPolicy != 'Observe' || !(has(self.node) || has(self.snapshot) || has(self.restarts))").message("managementPolicy Observe changes nothing, so node, snapshot and restarts can have no effect: leave them out, or set managementPolicy to Manage"),
     validation = Rule::new("[has(self.adopt), has(self.imageRef), has(self.cloneFrom), has(self.restoreFrom)].filter(x, x).size() <= 1").message("a machine has one origin: give one of imageRef, cloneFrom, restoreFrom and adopt"),
-    validation = Rule::new("has(self.classRef) || !has(self.cpus) || has(self.memory)").message("without classRef give both cpus and memory")
+    validation = Rule::new("has(self.classRef) || has(self.adopt) || has(self.cloneFrom) || has(self.restoreFrom) || has(self.cpus) == has(self.memory)").message("a new machine needs both cpus and memory: give the other one too, or a classRef that has it")
 )]
 pub struct VirtualMachineSpec {
     /// The Provider whose cluster it runs on. May be left out while the namespace has exactly one.

@@ -230,3 +230,36 @@ spec: { cpus: 1, memory: 512Mi }
     bed.until_ready::<VirtualMachine>("lost").await;
     bed.delete::<VMClass>("nowhere").await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn what_a_machine_has_from_its_origin_need_not_be_given_with_the_rest() {
+    let bed = prepared().await;
+    let machine = |name: &str, spec: serde_json::Value| {
+        json!({
+            "apiVersion": "infra.virtrigaud.io/v1beta1", "kind": "VirtualMachine",
+            "metadata": { "name": name }, "spec": spec,
+        })
+    };
+    for (number, origin) in [
+        json!({ "adopt": { "vmid": 100 } }),
+        json!({ "cloneFrom": { "vmRef": { "name": "web-server" } } }),
+        json!({ "restoreFrom": { "backupRef": { "name": "nightly" } } }),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        for (field, value) in [("cpus", json!(2)), ("memory", json!("2Gi"))] {
+            let mut spec = origin.clone();
+            spec[field] = value;
+            let one = machine(&format!("{field}-{number}"), spec);
+            bed.try_apply(&one).await.unwrap();
+        }
+    }
+    for (field, value) in [("cpus", json!(2)), ("memory", json!("2Gi"))] {
+        let mut spec = json!({ "imageRef": { "name": "ubuntu-22" } });
+        spec[field] = value;
+        let refused = bed.try_apply(&machine("half", spec)).await;
+        let refused = refused.unwrap_err().to_string();
+        assert!(refused.contains("both cpus and memory"), "{refused}");
+    }
+}
