@@ -69,7 +69,7 @@ pub(crate) async fn reconcile(clone: Arc<VMClone>, context: Arc<Context>) -> Res
             )
             .await;
         };
-        let machine = VirtualMachine::new(&name, copied_spec(&clone, &source.spec));
+        let machine = VirtualMachine::new(&name, copied_spec(&clone, source));
         match made::make(&context, &place, &uid, target.labels, machine).await? {
             Ok(machine) => made = Some(machine),
             Err(refused) => {
@@ -156,7 +156,11 @@ async fn report_clone(
 }
 
 /// The new machine's spec: the source's, as far as a copy can have it.
-fn copied_spec(clone: &VMClone, source: &VirtualMachineSpec) -> VirtualMachineSpec {
+fn copied_spec(clone: &VMClone, source: &VirtualMachine) -> VirtualMachineSpec {
+    // What was the only Provider of the namespace when the source was made need not be the only one any more.
+    let recorded = source.status.as_ref().and_then(machine::recorded_cluster);
+    let provider = recorded.and_then(|cluster| made::provider_of(&cluster, &namespace(source)));
+    let source = &source.spec;
     let target = clone.spec.target.clone().unwrap_or_default();
     let networks = if target.networks.is_empty() {
         let fresh = |network: &Network| Network {
@@ -169,6 +173,7 @@ fn copied_spec(clone: &VMClone, source: &VirtualMachineSpec) -> VirtualMachineSp
         target.networks
     };
     VirtualMachineSpec {
+        provider_ref: source.provider_ref.clone().or(provider),
         // A class that is asked for is not asked for in vain.
         cpus: source.cpus.filter(|_| target.class_ref.is_none()),
         memory: source.memory.filter(|_| target.class_ref.is_none()),
@@ -211,7 +216,7 @@ mod tests {
             ..VirtualMachineSpec::default()
         };
         let clone = VMClone::new("copy", api::vm::VMCloneSpec::default());
-        let copy = copied_spec(&clone, &source);
+        let copy = copied_spec(&clone, &VirtualMachine::new("source", source));
         assert_eq!(copy.management_policy, ManagementPolicy::Manage);
         assert_eq!(copy.deletion(false), DeletionPolicy::Delete);
         assert_eq!(copy.adopt, None);
@@ -235,14 +240,16 @@ mod tests {
             target: Some(target),
             ..api::vm::VMCloneSpec::default()
         };
-        let copy = copied_spec(&VMClone::new("copy", spec), &source);
+        let machine = VirtualMachine::new("source", source);
+        let source = &machine.spec;
+        let copy = copied_spec(&VMClone::new("copy", spec), &machine);
         assert_eq!(
             (copy.class_ref, copy.cpus, copy.memory),
             (Some(large), None, None)
         );
         let same = copied_spec(
             &VMClone::new("copy", api::vm::VMCloneSpec::default()),
-            &source,
+            &machine,
         );
         assert_eq!((same.cpus, same.memory), (source.cpus, source.memory));
     }

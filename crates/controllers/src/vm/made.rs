@@ -5,7 +5,8 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use api::vm::{Container, Phase, VirtualMachine, condition};
+use api::vm::{Container, NamespacedRef, Phase, VirtualMachine, condition};
+use fleet::ClusterName;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::{Api, Resource, ResourceExt as _, api::PostParams, core::NamespaceResourceScope};
 use serde::Serialize;
@@ -44,6 +45,15 @@ impl Made for Container {
     fn conditions(&self) -> &[Condition] {
         self.status.as_ref().map_or(&[], |it| &it.conditions)
     }
+}
+
+/// The Provider of the cluster that a guest of a namespace is on, by the name it has there.
+pub(super) fn provider_of(cluster: &ClusterName, place: &str) -> Option<NamespacedRef> {
+    let (theirs, name) = cluster.as_str().split_once('/')?;
+    Some(NamespacedRef {
+        name: name.to_owned(),
+        namespace: (theirs != place).then(|| theirs.to_owned()),
+    })
 }
 
 /// Who made an object.

@@ -197,11 +197,7 @@ fn provider(context: &Context, backup: &VMBackup) -> Option<NamespacedRef> {
                 .cluster
         }
     };
-    let (theirs, name) = cluster.as_str().split_once('/')?;
-    Some(NamespacedRef {
-        name: name.to_owned(),
-        namespace: (theirs != namespace(backup)).then(|| theirs.to_owned()),
-    })
+    made::provider_of(&cluster, &namespace(backup))
 }
 
 /// What PVE has put into an archive, by the archive's name: `…/vzdump-lxc-100-…` or, on a backup server, `…/ct/100/…`.

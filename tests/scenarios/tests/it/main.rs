@@ -10,6 +10,7 @@ mod adoption;
 mod budgets;
 mod by_hand;
 mod cluster_api;
+mod copies;
 mod documented;
 mod effects;
 mod failures;
