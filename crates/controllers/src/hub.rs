@@ -218,9 +218,20 @@ where
     Box::pin(async move {
         let events = watcher::watcher(api, watcher::Config::default()).backoff(Pause::of::<K>());
         let mut events = std::pin::pin!(events);
+        let mut listed = false;
         while let Some(event) = events.next().await {
-            if let Ok(Event::Apply(object) | Event::Delete(object)) = event {
-                tell(&ObjectRef::from_obj(&object));
+            match event {
+                Ok(Event::Apply(object) | Event::Delete(object)) => {
+                    tell(&ObjectRef::from_obj(&object));
+                }
+                // Whatever is listed anew may have changed while nobody watched.
+                Ok(Event::InitApply(object)) if listed => tell(&ObjectRef::from_obj(&object)),
+                Ok(Event::InitDone) => listed = true,
+                Ok(Event::InitApply(_) | Event::Init) => {}
+                Err(error) => {
+                    let kind = K::kind(&());
+                    tracing::debug!(%kind, %error, "watch interrupted");
+                }
             }
         }
     })
@@ -393,6 +404,41 @@ mod tests {
         known.ready().await;
         let asked = asked.load(Ordering::SeqCst);
         assert!((50..130).contains(&asked), "{asked} times in an hour");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_listed_anew_is_told_of_as_if_it_had_changed() {
+        let lists = Arc::new(AtomicU32::new(0));
+        let counted = lists.clone();
+        let service = tower::service_fn(move |request: http::Request<Body>| {
+            let watches = request.uri().query().unwrap_or_default().contains("watch");
+            let lists = if watches {
+                counted.load(Ordering::SeqCst)
+            } else {
+                counted.fetch_add(1, Ordering::SeqCst) + 1
+            };
+            async move {
+                if watches && lists > 1 {
+                    std::future::pending::<()>().await;
+                }
+                let answer = if watches {
+                    r#"{"type":"ERROR","object":{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Expired","code":410}}"#
+                } else {
+                    r#"{"apiVersion":"cluster.x-k8s.io/v1beta2","kind":"ClusterList","metadata":{"resourceVersion":"1"},"items":[{"metadata":{"name":"a","namespace":"default"},"spec":{}}]}"#
+                };
+                let answer = format!("{answer}\n").into_bytes();
+                Ok::<_, std::convert::Infallible>(http::Response::new(Body::from(answer)))
+            }
+        });
+        let told = Arc::new(Mutex::new(Vec::new()));
+        let heard = told.clone();
+        let running = glimpse::<Cluster>(&Client::new(service, "default"), None, move |object| {
+            heard.lock().unwrap().push(object.name.clone());
+        });
+        let minute = tokio::time::timeout(Duration::from_mins(1), running);
+        assert!(minute.await.is_err(), "the watch goes on");
+        assert_eq!(lists.load(Ordering::SeqCst), 2);
+        assert_eq!(*told.lock().unwrap(), ["a"]);
     }
 
     #[test]

@@ -325,7 +325,8 @@ pub(crate) async fn reconcile(
             &status,
         )
         .await?;
-    Ok(if reads_config_map(&provider) {
+    // Refused credentials are read again though nobody told of new ones: a Provider that missed them would stay so for ever.
+    Ok(if facts.refused || reads_config_map(&provider) {
         Action::requeue(RECHECK)
     } else {
         Action::await_change()
