@@ -134,31 +134,11 @@ pub(super) async fn settings(context: &Context, provider: &Provider) -> Result<S
     let insecure = provider.spec.insecure_skip_verify || flag(&env, "PVE_INSECURE_SKIP_VERIFY")?;
     let trust = if insecure {
         Trust::Insecure
-    } else if let Some(prints) = secret.get("fingerprint") {
-        let each = prints
-            .split([',', '\n'])
-            .map(str::trim)
-            .filter(|text| !text.is_empty());
-        let read: Result<Vec<Fingerprint>, _> = each.map(str::parse).collect();
-        Trust::Fingerprints(read.map_err(|error: pve::Error| {
-            Missing::new(
-                "CredentialsInvalid",
-                format!("fingerprint in the Secret: {error}"),
-            )
-        })?)
-    } else if let Some(authority) = value("ca.crt", "PVE_CA_BUNDLE") {
-        let trust = Trust::Authority(authority.to_owned());
-        pve::tls::client_config(&trust).map_err(|error| {
-            Missing::new(
-                "CredentialsInvalid",
-                format!(
-                    "ca.crt in the Secret, or PVE_CA_BUNDLE, must be certificates as PEM text: {error}"
-                ),
-            )
-        })?;
-        trust
     } else {
-        Trust::System
+        trust(
+            secret.get("fingerprint").map(String::as_str),
+            value("ca.crt", "PVE_CA_BUNDLE"),
+        )?
     };
     Ok(Settings {
         connection: Connection {
@@ -171,6 +151,33 @@ pub(super) async fn settings(context: &Context, provider: &Provider) -> Result<S
         root,
         credentials: hasher.finish(),
     })
+}
+
+/// Whose certificates are trusted. What is empty is as good as not there: a template that fills Secrets in leaves such entries.
+fn trust(prints: Option<&str>, authority: Option<&str>) -> Result<Trust, Missing> {
+    let each = prints
+        .into_iter()
+        .flat_map(|prints| prints.split([',', '\n']));
+    let each = each.map(str::trim).filter(|text| !text.is_empty());
+    let read: Result<Vec<Fingerprint>, pve::Error> = each.map(str::parse).collect();
+    let read = read.map_err(|error| {
+        let text = format!("fingerprint in the Secret: {error}");
+        Missing::new("CredentialsInvalid", text)
+    })?;
+    if !read.is_empty() {
+        return Ok(Trust::Fingerprints(read));
+    }
+    let Some(authority) = authority else {
+        return Ok(Trust::System);
+    };
+    let trust = Trust::Authority(authority.to_owned());
+    pve::tls::client_config(&trust).map_err(|error| {
+        let text = format!(
+            "ca.crt in the Secret, or PVE_CA_BUNDLE, must be certificates as PEM text: {error}"
+        );
+        Missing::new("CredentialsInvalid", text)
+    })?;
+    Ok(trust)
 }
 
 fn log_level(env: &BTreeMap<String, String>) -> Result<Option<Level>, Invalid> {
@@ -284,5 +291,19 @@ mod tests {
             refused.contains("LOG_LEVEL") && refused.contains("trace"),
             "{refused}"
         );
+    }
+
+    #[test]
+    fn an_empty_fingerprint_is_none() {
+        for empty in ["", " ", "\n", " , \n,"] {
+            assert_eq!(trust(Some(empty), None), Ok(Trust::System), "{empty:?}");
+        }
+        let print = ["AB"; 32].join(":");
+        let two = format!("{print}\n{print},");
+        let Ok(Trust::Fingerprints(read)) = trust(Some(&two), None) else {
+            panic!("{two} is not read");
+        };
+        assert_eq!(read.len(), 2);
+        assert!(trust(Some("AB:CD"), None).is_err());
     }
 }
