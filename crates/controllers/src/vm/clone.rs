@@ -20,19 +20,27 @@ use crate::{
     work::Action,
 };
 
-/// A clone waits for its source, and follows the machine it made.
+/// A clone waits for its source and for its machine's name, and follows the machine it made.
 pub(crate) fn wire(watches: &mut Watches, context: &Arc<Context>) {
     let context = context.clone();
     watches.machines.subscribe(move |machine| {
         let place = namespace(machine);
         let (name, maker) = (machine.name_any(), made::maker(machine));
         for clone in context.stores.clones.state() {
-            let source = clone.spec.source_vm_ref.name == name && !is_made(clone.status.as_ref());
-            if namespace(&*clone) == place && (source || maker == clone.uid().as_ref()) {
+            // Its name may have been taken, and is free now.
+            let awaited = clone.spec.source_vm_ref.name == name || target_name(&clone) == name;
+            let open = awaited && !is_made(clone.status.as_ref());
+            if namespace(&*clone) == place && (open || maker == clone.uid().as_ref()) {
                 context.queues.clones.push_object(&clone);
             }
         }
     });
+}
+
+/// The name of the machine that a clone makes.
+fn target_name(clone: &VMClone) -> String {
+    let named = clone.spec.target.as_ref().and_then(|it| it.name.clone());
+    named.unwrap_or_else(|| clone.name_any())
 }
 
 fn is_made(status: Option<&VMCloneStatus>) -> bool {
@@ -47,7 +55,7 @@ pub(crate) async fn reconcile(clone: Arc<VMClone>, context: Arc<Context>) -> Res
     let before: VMCloneStatus = context.statuses.newest(&uid, clone.status.as_ref());
     let place = namespace(&*clone);
     let target = clone.spec.target.clone().unwrap_or_default();
-    let name = target.name.clone().unwrap_or_else(|| clone.name_any());
+    let name = target_name(&clone);
     let source = refs::find(
         &context.stores.machines,
         &place,

@@ -20,13 +20,19 @@ use crate::{
     work::Action,
 };
 
-/// A restore waits for its backup, and follows the guest it made.
+/// A restore waits for its backup and for its guest's name, and follows the guest it made.
 pub(crate) fn wire(watches: &mut Watches, context: &Arc<Context>) {
     let followed = |context: &Arc<Context>| {
         let context = context.clone();
-        move |maker: Option<&String>, place: &str| {
+        move |maker: Option<&String>, place: &str, name: &str| {
             for restore in context.stores.restores.state() {
-                if namespace(&*restore) == place && maker == restore.uid().as_ref() {
+                // Its name may have been taken, and is free now.
+                let made = restore
+                    .status
+                    .as_ref()
+                    .and_then(|it| it.target_ref.as_ref());
+                let open = made.is_none() && restore.spec.target_name == name;
+                if namespace(&*restore) == place && (open || maker == restore.uid().as_ref()) {
                     context.queues.restores.push_object(&restore);
                 }
             }
@@ -34,11 +40,13 @@ pub(crate) fn wire(watches: &mut Watches, context: &Arc<Context>) {
     };
     let again = followed(context);
     watches.machines.subscribe(move |machine| {
-        again(made::maker(machine), &namespace(machine));
+        let name = machine.name_any();
+        again(made::maker(machine), &namespace(machine), &name);
     });
     let again = followed(context);
     watches.containers.subscribe(move |container| {
-        again(made::maker(container), &namespace(container));
+        let name = container.name_any();
+        again(made::maker(container), &namespace(container), &name);
     });
     let context = context.clone();
     watches.backups.subscribe(move |backup| {

@@ -1,10 +1,11 @@
-//! Machines that a VMClone makes: on which cluster.
+//! Machines that a VMClone or VMRestore makes: on which cluster, and under which name.
 
-use api::vm::{Provider, VMClone, VirtualMachine};
+use api::vm::{Provider, VMBackup, VMClone, VMRestore, VirtualMachine};
+use kube::api::DeleteParams;
 use scenarios::Bed;
 use serde_json::{Value, json};
 
-use crate::{manifest, prepare};
+use crate::{manifest, prepare, prepared};
 
 /// The documented machine, which names no Provider.
 fn without_provider() -> Value {
@@ -33,4 +34,46 @@ async fn a_copy_is_made_on_the_cluster_of_its_source_though_another_has_joined_s
     bed.until_ready::<VMClone>("copy").await;
     let made = bed.guests_of(0).await;
     assert!(made.iter().any(|guest| guest.name == "copy"), "{made:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_restore_or_copy_whose_name_is_taken_goes_on_when_it_is_free() {
+    let bed = prepared().await;
+    bed.apply(manifest!("machine")).await;
+    bed.until_ready::<VirtualMachine>("web-server").await;
+    let of = |kind: &str, name: &str, spec: Value| {
+        json!({
+            "apiVersion": "infra.virtrigaud.io/v1beta1", "kind": kind,
+            "metadata": { "name": name }, "spec": spec,
+        })
+    };
+    for taken in ["restored", "copied"] {
+        let mut taker = without_provider();
+        taker["metadata"]["name"] = json!(taken);
+        bed.try_apply(&taker).await.unwrap();
+        bed.until_ready::<VirtualMachine>(taken).await;
+    }
+    let machine = json!({ "name": "web-server" });
+    let backup = json!({ "vmRef": machine, "storage": "nfs" });
+    bed.try_apply(&of("VMBackup", "nightly", backup))
+        .await
+        .unwrap();
+    bed.until_ready::<VMBackup>("nightly").await;
+    let restore = json!({ "backupRef": { "name": "nightly" }, "targetName": "restored" });
+    bed.try_apply(&of("VMRestore", "again", restore))
+        .await
+        .unwrap();
+    let clone = json!({ "sourceVMRef": machine, "target": { "name": "copied" } });
+    bed.try_apply(&of("VMClone", "copy", clone)).await.unwrap();
+    bed.until_reason::<VMRestore>("again", "Ready", "NameTaken")
+        .await;
+    bed.until_reason::<VMClone>("copy", "Ready", "NameTaken")
+        .await;
+    let machines = bed.api::<VirtualMachine>();
+    for taken in ["restored", "copied"] {
+        let how = DeleteParams::default();
+        machines.delete(taken, &how).await.unwrap();
+    }
+    bed.until_ready::<VMRestore>("again").await;
+    bed.until_ready::<VMClone>("copy").await;
 }
