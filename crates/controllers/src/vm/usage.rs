@@ -10,6 +10,7 @@ use api::vm::{
 };
 use kube::{ResourceExt as _, runtime::reflector::ObjectRef};
 
+use super::refs;
 use crate::{
     conditions::Conditions,
     context::{Context, Error, namespace},
@@ -22,10 +23,12 @@ pub(crate) fn wire(watches: &mut Watches, context: &Arc<Context>) {
     let (context, changes) = (context.clone(), crate::hub::SpecChanges::new());
     let last: Mutex<BTreeMap<(String, String), Named>> = Mutex::default();
     watches.machines.subscribe(move |machine| {
-        if !changes.is_new(machine) {
+        let (place, named) = (namespace(machine), Named::by(machine));
+        let gone = refs::find(&context.stores.machines, &place, &machine.name_any()).is_none();
+        // Of what goes the last is shown that was seen before.
+        if !changes.is_new(machine) && !gone {
             return;
         }
-        let (place, named) = (namespace(machine), Named::by(machine));
         let before = last
             .lock()
             .unwrap_or_else(PoisonError::into_inner)

@@ -93,7 +93,7 @@ where
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_class_and_a_policy_that_a_machine_leaves_are_used_by_one_less() {
+async fn a_class_and_a_policy_without_a_machine_are_used_by_one_less() {
     let bed = prepared().await;
     bed.apply(
         "
@@ -119,4 +119,6 @@ spec: {}
     until_used::<VMClass>(&bed, "medium", 1).await;
     until_used::<VMClass>(&bed, "small", 0).await;
     until_used::<VMPlacementPolicy>(&bed, "anywhere", 0).await;
+    bed.delete::<VirtualMachine>("web-server").await;
+    until_used::<VMClass>(&bed, "medium", 0).await;
 }
