@@ -23,7 +23,7 @@ use crate::{
     cluster::{Cluster, State},
     facts::{PowerFact, Space},
     gate::End,
-    guest::LAG,
+    guest::{LAG, ready::Again},
     tasks::{Ended, Question},
     trouble,
     view::{GuestRow, NodeRow, StorageRow, View},

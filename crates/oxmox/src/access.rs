@@ -173,10 +173,6 @@ mod tests {
         }
     }
 
-    fn some(text: &str) -> Option<String> {
-        Some(text.to_owned())
-    }
-
     #[test]
     fn what_is_typed_goes_before_whatever_the_environment_says() {
         let production = [
@@ -192,19 +188,19 @@ mod tests {
         assert_eq!(who(&nothing, &production[3..]), "live@pve/3");
         assert!(who(&nothing, &[]).starts_with("no credentials"));
         let user = Access {
-            username: some("root@pam"),
-            password: some("oxmox"),
+            username: Some("root@pam".to_owned()),
+            password: Some("oxmox".to_owned()),
             ..Access::default()
         };
         assert_eq!(who(&user, &production), "root@pam/oxmox");
         let half = Access {
-            username: some("root@pam"),
+            username: Some("root@pam".to_owned()),
             ..Access::default()
         };
         assert_eq!(who(&half, &production), "root@pam/3");
         assert!(who(&half, &production[..3]).starts_with("no credentials"));
         let token = Access {
-            token_id: some("a@pve!b"),
+            token_id: Some("a@pve!b".to_owned()),
             ..Access::default()
         };
         assert_eq!(who(&token, &production), "a@pve!b=2");

@@ -241,7 +241,12 @@ impl Api {
                 == 0
             && !super::delete::keeps_itself(resource, &new);
         let stored = self.to_storage(resource, new).await?;
-        let encoded = Encoded::new(&stored);
+        // Watchers of what goes are shown what it was before, not the change that let it go.
+        let encoded = if gone {
+            Encoded::new(&entry.value())
+        } else {
+            Encoded::new(&stored)
+        };
         let write = Write {
             resource: Arc::clone(&resource.storage),
             key,

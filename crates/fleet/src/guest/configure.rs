@@ -46,6 +46,9 @@ impl Pass<'_> {
                 .retain(|slot, _| !changes.set.contains_key(slot));
         });
         let mut keys: Vec<String> = changes.keys().cloned().collect();
+        if running && keys.iter().any(|key| key.starts_with("net")) {
+            self.memory(|memory| memory.guest.again = Some(Again::for_a_while()));
+        }
         let mut change = ConfigChange {
             set: changes.set.clone().into_iter().collect::<GuestConfig>(),
             delete: changes.delete.iter().cloned().collect(),
@@ -111,7 +114,7 @@ impl Pass<'_> {
         self.wrote(view, identity, &changes)?;
         if running {
             let before = self.record.pending.clone();
-            self.read_pending(identity, node, &keys).await?;
+            self.read_pending(identity, node, &want, &keys).await?;
             self.hold(held, &before);
         }
         Ok(None)

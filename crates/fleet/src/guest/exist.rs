@@ -131,7 +131,7 @@ impl Pass<'_> {
             // It was written by a task, or by a call before a crash: what of it waits for a restart was not read then. Or
             // somebody has restarted the guest since.
             let held = self.holds_back();
-            self.read_pending(&identity, node, &[]).await?;
+            self.read_pending(&identity, node, &desired, &[]).await?;
             if held {
                 // PVE knows nothing of that: it is written now, or held back again.
                 self.memory(|memory| memory.doubt = true);

@@ -270,9 +270,8 @@ impl Work<'_> {
         }
         match qemu.make_template().await {
             Ok(Some(upid)) => Ok(self.started(node, StepKind::MakeTemplate, &upid)),
-            Ok(None) => Ok(Outcome::Persist),
-            // By a call whose answer was lost: it is looked at how far that came.
-            Err(pve::Error::IsTemplate { .. }) => Ok(Outcome::Persist),
+            // On the spot, or by a call whose answer was lost: it is looked at how far that came.
+            Ok(None) | Err(pve::Error::IsTemplate { .. }) => Ok(Outcome::Persist),
             Err(error) => Err(self.trouble("making the template", &error)),
         }
     }

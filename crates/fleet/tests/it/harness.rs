@@ -266,9 +266,9 @@ impl Bench {
     pub(crate) async fn inventory(&self) -> Inventory {
         let client = self.client();
         let mut inventory = Inventory::default();
-        for node in self.cluster().nodes() {
-            let name = pve::NodeName::new(node.clone()).expect("a node name");
-            let node = client.node(&name);
+        let members = client.nodes().await.expect("a list of nodes");
+        for node in members {
+            let node = client.node(&node.node);
             for row in node.qemu_list(false).await.expect("a list of guests") {
                 let Some(vmid) = row.vmid else { continue };
                 let config = node

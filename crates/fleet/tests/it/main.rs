@@ -21,6 +21,7 @@ mod first_boot;
 mod harness;
 mod images;
 mod late;
+mod left_node;
 mod mounts;
 mod notes;
 mod paused;

@@ -50,7 +50,7 @@ async fn now(lxc: &Lxc) -> GuestConfig {
 
 async fn pending(lxc: &Lxc) -> Vec<String> {
     let rows = lxc.pending().await.unwrap().into_iter();
-    rows.filter(|row| row.is_pending())
+    rows.filter(pve::api::guest::PendingValue::is_pending)
         .map(|row| row.key)
         .collect()
 }
