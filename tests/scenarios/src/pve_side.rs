@@ -29,6 +29,8 @@ pub struct Guest {
     pub node: String,
     /// Whether it runs.
     pub running: bool,
+    /// Whether it stands still, in memory.
+    pub paused: bool,
     /// Whether it is a template.
     pub template: bool,
     /// Its configuration.
@@ -82,7 +84,7 @@ impl Bed {
         let mut guests = Vec::new();
         for name in self.cluster(number).nodes() {
             let node = root.node(&NodeName::new(name.as_str()).unwrap());
-            for listed in node.qemu_list(false).await.unwrap() {
+            for listed in node.qemu_list(true).await.unwrap() {
                 let guest = node.qemu(listed.vmid.unwrap());
                 let config = guest.config(ConfigView::Next).await.unwrap();
                 let snapshots = guest.snapshots().await.unwrap();
@@ -278,6 +280,7 @@ fn shown(
         name: listed.name.clone().unwrap_or_default(),
         node: node.to_owned(),
         running: listed.is_running(),
+        paused: listed.qmpstatus.as_deref() == Some("paused"),
         template: config.is_template(),
         config: config
             .iter()

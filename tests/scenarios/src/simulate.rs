@@ -47,6 +47,7 @@ pub const MUST_HAPPEN: &[&str] = &[
     "act: grow",
     "act: label",
     "act: migrate",
+    "act: mount point",
     "act: power",
     "act: restart",
     "act: restore",

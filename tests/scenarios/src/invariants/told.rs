@@ -73,11 +73,16 @@ pub(super) fn machine(
         let memory = machine.spec.memory.unwrap_or(class.spec.memory);
         wrong.extend(sized(&name, guest, Some(cpus), Some(memory)));
     }
-    let wants_on = machine.spec.power_state.unwrap_or_default() == PowerState::On;
-    if wants_on != guest.running {
+    let wants = machine.spec.power_state.unwrap_or_default();
+    let is = match (guest.running, guest.paused) {
+        (false, _) => None,
+        (true, false) => Some(PowerState::On),
+        (true, true) => Some(PowerState::Paused),
+    };
+    let runs = [PowerState::On, PowerState::Paused].contains(&wants);
+    if is != runs.then_some(wants) {
         wrong.push(format!(
-            "{name} is Ready, wants to run: {wants_on}, but runs: {}",
-            guest.running
+            "{name} is Ready and wants {wants:?}, but is {is:?}"
         ));
     }
     if !machine.spec.tags.is_empty() && guest.key("tags") != machine.spec.tags.join(";") {
@@ -188,6 +193,14 @@ pub(super) fn container(container: &Container, made: &[&Guest]) -> Vec<String> {
         let (wants, runs) = (spec.power_state, guest.running);
         wrong.push(format!(
             "{name} is Ready, wants {wants:?}, but runs: {runs}"
+        ));
+    }
+    let mounted = guest.config.keys().filter(|key| key.starts_with("mp"));
+    let (wanted, has) = (spec.mount_points.len(), mounted.count());
+    if wanted != has {
+        let config = &guest.config;
+        wrong.push(format!(
+            "{name} is Ready and wants {wanted} mount points, but has {has}: {config:?}"
         ));
     }
     wrong.extend(sized(&name, guest, spec.cpus, spec.memory));

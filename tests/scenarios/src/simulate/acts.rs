@@ -240,6 +240,17 @@ async fn container(bed: &Bed, dice: &mut Dice) -> Done {
         delete::<Container>(bed, &name).await;
         return Done::a("delete a container", format!("delete container {name}"));
     }
+    if dice.one_in(3) {
+        let with = there.spec.mount_points.is_empty();
+        let data =
+            json!({ "name": "data", "path": "/srv/data", "size": "1Gi", "storage": "local-lvm" });
+        let mounts = if with { json!([data]) } else { json!([]) };
+        patch::<Container>(bed, &name, &json!({ "spec": { "mountPoints": mounts } })).await;
+        return Done::a(
+            "mount point",
+            format!("mount point of container {name}: {with}"),
+        );
+    }
     let (power, memory) = (
         dice.pick(&["On", "Off"]),
         dice.pick(&["512Mi", "1Gi", "2Gi"]),

@@ -25,7 +25,7 @@ pub(super) async fn act(bed: &Bed, dice: &mut Dice) -> Done {
     }
     let (change, done) = match dice.below(10) {
         0 => {
-            let power = dice.pick(&["On", "On", "Off", "OffHard"]);
+            let power = dice.pick(&["On", "On", "Off", "OffHard", "Paused"]);
             (
                 json!({ "powerState": power }),
                 Done::a("power", format!("power of {name}: {power}")),
