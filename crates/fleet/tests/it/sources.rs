@@ -444,6 +444,17 @@ async fn a_full_copy_that_is_told_nothing_else_keeps_the_cloud_init_of_its_templ
     }
 }
 
+/// Declares four of a kind at once.
+fn four_of(bench: &mut Bench, intent: &fleet::GuestIntent) -> Vec<fleet::Owner> {
+    let copy = |number| {
+        let mut copy = intent.clone();
+        copy.owner = owner(&format!("copy-{number}"));
+        copy.name = format!("copy-{number}");
+        bench.want(copy)
+    };
+    (1..=4).map(copy).collect()
+}
+
 /// PVE lets one at a time copy a container, or a machine that runs; who comes meanwhile is refused.
 #[tokio::test(start_paused = true)]
 async fn copies_of_one_source_that_is_held_while_it_is_copied_are_made_one_after_the_other() {
@@ -468,13 +479,7 @@ async fn copies_of_one_source_that_is_held_while_it_is_copied_are_made_one_after
             snapshot: None,
         };
         bench.cluster().control().reset_counts();
-        let copies: Vec<_> = (1..=4)
-            .map(|number| {
-                intent.owner = owner(&format!("copy-{number}"));
-                intent.name = format!("copy-{number}");
-                bench.want(intent.clone())
-            })
-            .collect();
+        let copies = four_of(&mut bench, &intent);
         bench.run().await;
         for copy in &copies {
             let outcome = &bench.progress(copy).outcome;
@@ -516,13 +521,7 @@ async fn room_for_a_thick_copy_is_looked_for_where_its_source_is() {
     intent.disks[0].storage = None;
     intent.disks[0].size = None;
     intent.disks[0].thin = Some(false);
-    let copies: Vec<_> = (1..=4)
-        .map(|number| {
-            intent.owner = owner(&format!("copy-{number}"));
-            intent.name = format!("copy-{number}");
-            bench.want(intent.clone())
-        })
-        .collect();
+    let copies = four_of(&mut bench, &intent);
     let mut waits = 0;
     for copy in &copies {
         let outcome = bench.call_now(copy).await.outcome;
