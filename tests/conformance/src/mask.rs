@@ -177,7 +177,8 @@ fn version(bytes: &[u8]) -> Option<usize> {
         let rest = bytes.strip_prefix(before.as_bytes())?;
         let digits = rest.iter().take_while(|b| b.is_ascii_digit()).count();
         let whole = digits > 0 && !rest.get(digits).is_some_and(u8::is_ascii_alphanumeric);
-        whole.then_some(before.len() + digits)
+        // One uid in forty begins with eight digits.
+        (whole && uid(rest).is_none()).then_some(before.len() + digits)
     })
 }
 
@@ -231,6 +232,10 @@ mod tests {
             "Invalid value: \"{…}\": bad"
         );
         assert_eq!(text("too large, current: 532"), "too large, <version>");
+        assert_eq!(
+            text("the UID in record (01234567-0507-4701-9214-73f501145306)"),
+            "the UID in record (<uid>)"
+        );
         assert_eq!(
             text("immutable\n@@ -6,7 +6,7 @@\n a"),
             "immutable\n<changes>"
