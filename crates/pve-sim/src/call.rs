@@ -123,4 +123,18 @@ impl Call<'_> {
         let node = self.params.get("node").unwrap_or(self.entry);
         Reply::Task(Task::new(node, kind, id, self.caller, run))
     }
+
+    /// Answers with a worker of this caller on the node that was asked, whatever node is in the path.
+    pub(crate) fn task_here<F, R>(
+        &self,
+        kind: &'static str,
+        id: impl std::fmt::Display,
+        run: F,
+    ) -> Reply
+    where
+        F: FnOnce(Worker) -> R + Send + 'static,
+        R: Future<Output = Result<(), Failure>> + Send + 'static,
+    {
+        Reply::Task(Task::new(self.entry, kind, id, self.caller, run))
+    }
 }

@@ -324,7 +324,11 @@ impl Error {
 
     /// Whether the object of the call does not exist (on that node).
     pub fn is_not_found(&self) -> bool {
-        matches!(self, Error::NotFound { .. } | Error::StorageMissing { .. })
+        match self {
+            Error::NotFound { what, .. } => !matches!(what, Object::Node(_)),
+            Error::StorageMissing { .. } => true,
+            _ => false,
+        }
     }
 
     /// Whether the guest of the call does not exist on that node; it may have moved to another.
@@ -359,6 +363,10 @@ impl Error {
                 | Error::Denied { .. }
                 | Error::NoQuorum { .. }
                 | Error::Decode { .. }
+                | Error::NotFound {
+                    what: Object::Node(_),
+                    ..
+                }
         )
     }
 

@@ -79,11 +79,7 @@ pub(crate) fn clone(call: &mut Call<'_>) -> Result<Reply, Failure> {
             }
         }
     }
-    rights(call, source, storage.as_deref(), target.as_deref())?;
-    if call.world.guests.exists(newid) {
-        return Err(id_taken(newid));
-    }
-    features(call.world, source, full, snapshot.is_some())?;
+    rights(call, source, storage.as_deref())?;
     let order = Order {
         vmid,
         newid,
@@ -96,6 +92,7 @@ pub(crate) fn clone(call: &mut Call<'_>) -> Result<Reply, Failure> {
         format: owned("format"),
         target,
     };
+    feasible(call.world, source, &order)?;
     Ok(call.task("qmclone", vmid, move |worker| run(worker, order)))
 }
 
@@ -110,28 +107,16 @@ fn chosen<'a>(guest: &'a Guest, snapshot: Option<&str>) -> Result<&'a Options, F
     }
 }
 
-/// Rights on the storages and bridges, and that another node can see the disks.
-fn rights(
-    call: &Call<'_>,
-    source: &Options,
-    storage: Option<&str>,
-    target: Option<&str>,
-) -> Result<(), Failure> {
-    let mut shared = true;
+/// Rights on the storages and bridges.
+fn rights(call: &Call<'_>, source: &Options, storage: Option<&str>) -> Result<(), Failure> {
     for (_, drive) in drives(source) {
         let Some(of_drive) = drive.storage() else {
             continue;
         };
-        let used = if drive.is_plain_cdrom() {
-            of_drive
-        } else {
-            storage.unwrap_or(of_drive)
-        };
         if !drive.is_plain_cdrom() {
+            let used = storage.unwrap_or(of_drive);
             call.need(&format!("/storage/{used}"), &["Datastore.AllocateSpace"])?;
         }
-        // Another storage for the copy does not help it there.
-        shared &= call.world.storages.get(of_drive)?.def.shared;
     }
     if !call.caller.is_root() {
         for (_, value) in source.iter().filter(|(name, _)| options::is(name, "net")) {
@@ -141,12 +126,27 @@ fn rights(
             }
         }
     }
-    match target {
-        Some(target) if !shared => Err(Failure::die(format!(
-            "can't clone VM to node '{target}' (VM uses local storage)"
-        ))),
-        _ => Ok(()),
+    Ok(())
+}
+
+/// Whether the source, as it is now, can be cloned the way asked for: asked by the call, and by its worker once more.
+fn feasible(world: &World, source: &Options, order: &Order) -> Result<(), Failure> {
+    let mut shared = true;
+    for (_, drive) in drives(source) {
+        if let Some(storage) = drive.storage() {
+            // Another storage for the copy does not help it there.
+            shared &= world.storages.get(storage)?.def.shared;
+        }
     }
+    if let Some(target) = order.target.as_ref().filter(|_| !shared) {
+        return Err(Failure::die(format!(
+            "can't clone VM to node '{target}' (VM uses local storage)"
+        )));
+    }
+    if world.guests.exists(order.newid) {
+        return Err(id_taken(order.newid));
+    }
+    features(world, source, order.full, order.snapshot.is_some())
 }
 
 /// Whether the disks can be cloned the way asked for.
@@ -209,10 +209,9 @@ async fn run(worker: Worker, order: Order) -> Result<(), Failure> {
 
 /// Creates the configuration file with the lock `clone`.
 fn reserve(world: &mut World, node: &str, order: &Order) -> Result<(), Failure> {
-    if world.guests.exists(order.newid) {
-        return Err(id_taken(order.newid));
-    }
-    world.guests.find(Kind::Qemu, node, order.vmid)?;
+    let source = world.guests.find(Kind::Qemu, node, order.vmid)?;
+    source.check_lock()?;
+    feasible(world, chosen(source, order.snapshot.as_deref())?, order)?;
     let mut config = Config::default();
     config.set("lock", "clone");
     world

@@ -86,15 +86,16 @@ pub(crate) fn upload(call: &mut Call<'_>) -> Result<Reply, Failure> {
         .storages
         .path(&format!("{id}:{}/{file}", content.name()))?;
     let temporary = format!("/var/tmp/pveupload-{}", call.world.uuid().replace('-', ""));
-    Ok(call.task("imgcopy", "", move |worker| async move {
+    // Nobody passes it on: whoever was asked copies the file to the node it is for.
+    Ok(call.task_here("imgcopy", "", move |worker| async move {
         worker.log(format!("starting file import from: {temporary}"));
-        worker.log(format!("target node: {}", worker.node()));
+        worker.log(format!("target node: {node}"));
         worker.log(format!("target file: {target}"));
         worker.log(format!("file size is: {}", upload.size));
         verify(&worker, expected.as_deref(), upload.checksum.as_deref())?;
         worker.log(format!("command: cp -- {temporary} {target}"));
         worker.take(Step::StoreFile).await?;
-        store(&worker, &id, content, &file, upload)?;
+        store(&worker, &node, (&id, content, &file), upload)?;
         worker.log("finished file import successfully");
         Ok(())
     }))
@@ -118,19 +119,17 @@ fn verify(worker: &Worker, expected: Option<&str>, got: Option<&str>) -> Result<
 
 fn store(
     worker: &Worker,
-    id: &str,
-    content: Content,
-    file: &str,
+    node: &str,
+    (id, content, file): (&str, Content, &str),
     upload: Upload,
 ) -> Result<(), Failure> {
-    let node = worker.node().to_owned();
     worker.world(|world| {
         let mut volume = Volume::file(content, file, upload.size, world.now());
         volume.data = upload.content;
         if content == Content::Import {
             volume.image = Some(GENERIC.to_owned());
         }
-        world.storages.put_file(id, &node, content, file, volume)
+        world.storages.put_file(id, node, content, file, volume)
     })?;
     Ok(())
 }
@@ -192,7 +191,7 @@ pub(crate) fn download(call: &mut Call<'_>) -> Result<Reply, Failure> {
             checksum: None,
             content: kept,
         };
-        store(&worker, &id, content, &file, upload)?;
+        store(&worker, &node, (&id, content, &file), upload)?;
         worker.log(format!("download of '{url}' to '{target}' finished"));
         Ok(())
     }))

@@ -397,6 +397,10 @@ fn what_is_not_known_never_looks_like_absence() {
         down,
         of(403, "Permission check failed (/vms/101, VM.Audit)"),
         of(401, "No ticket"),
+        of(
+            500,
+            "hostname lookup 'pve2' failed - failed to get address info for: pve2: Name or service not known",
+        ),
     ] {
         assert!(error.is_unknown() && !error.is_not_found(), "{error}");
     }
