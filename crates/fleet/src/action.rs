@@ -6,6 +6,7 @@
 
 mod backup;
 mod migrate;
+mod revert;
 mod snapshot;
 
 use std::{sync::Arc, time::Duration};
@@ -18,6 +19,7 @@ use crate::{
     Owner, Vmid, Waiting,
     cluster::{Cluster, Memory},
     gate::Key,
+    guest::LATE,
     intent::{BackupIntent, MigrationIntent, SnapshotIntent},
     record::{Likeness, StepKind},
     tasks::{Ended, Standing},
@@ -67,6 +69,16 @@ door!(snapshot, SnapshotIntent);
 door!(migrate, MigrationIntent);
 door!(backup, BackupIntent);
 door!(delete_backup, BackupIntent);
+
+/// The end of an action that was never begun.
+pub(crate) fn nothing_begun(record: &ActionRecord) -> ActionProgress {
+    ActionProgress {
+        record: record.clone(),
+        outcome: Outcome::Gone,
+        facts: record.facts.clone(),
+        events: Vec::new(),
+    }
+}
 
 /// The answer when the cluster is not connected.
 pub(crate) fn not_connected(cluster: &ClusterName, record: &ActionRecord) -> ActionProgress {
@@ -215,7 +227,26 @@ impl Act<'_> {
             }
             Err(error) => {
                 self.cluster.exit(self.owner, crate::gate::End::Other);
+                let makes = matches!(step, StepKind::Snapshot | StepKind::Backup);
+                if makes && trouble::judge(&error) == Trouble::Verify {
+                    let now = Instant::now();
+                    self.cluster
+                        .memory(self.owner, |memory| memory.unheard = Some(now));
+                }
                 Err(self.trouble(message, &error))
+            }
+        }
+    }
+
+    /// Comes back when no call can take effect any more that was not answered.
+    fn heard(&mut self) -> Flow<()> {
+        let unheard = self.cluster.memory(self.owner, |memory| memory.unheard);
+        let left = unheard.and_then(|at| LATE.checked_sub(at.elapsed()));
+        match left.filter(|left| !left.is_zero()) {
+            None => Ok(()),
+            Some(left) => {
+                let text = "a call was not answered and may still take effect";
+                Err(self.wait(Waiting::Error, text, left))
             }
         }
     }
@@ -250,6 +281,8 @@ impl Act<'_> {
             memory.doubt = true;
             memory.model = None;
             memory.power = None;
+            // Its disks may be as they were before they grew.
+            memory.grown.clear();
             change(memory, now);
         });
         self.cluster.refresh();

@@ -11,7 +11,10 @@ use std::{
 };
 
 use futures::future::{BoxFuture, Shared};
-use pve::{GuestConfig, GuestKind, Release};
+use pve::{
+    GuestConfig, GuestKind, Release,
+    task::{Source, TaskEntry, TaskFilter},
+};
 use tokio::{sync::Notify, time::Instant};
 use tokio_util::sync::CancellationToken;
 
@@ -177,6 +180,8 @@ pub(crate) struct Memory {
 pub(crate) struct ImageMemory {
     /// Since when its template is not listed though its VMID is, or when that guest was looked at last.
     pub(crate) unlisted: Option<Instant>,
+    /// Templates that carry its tag and are not it: copies that somebody has made.
+    pub(crate) others: BTreeSet<Vmid>,
     pub(crate) failures: u32,
     /// Until when nothing large is tried again, and what is said meanwhile.
     pub(crate) rest: Option<(Instant, Outcome)>,
@@ -260,10 +265,24 @@ impl State {
         let memory = self.guests.entry(owner.clone()).or_default();
         let old = memory.vmid.replace(vmid).filter(|old| *old != vmid);
         if let Some(old) = old {
-            self.owners.remove(&old);
-            self.holds.remove(&old);
+            self.untrack(owner, old);
         }
         self.owners.insert(vmid, owner.clone());
+    }
+
+    /// Unties a VMID from its owner. Whose guest has it by now is woken by it from then on.
+    pub(crate) fn untrack(&mut self, owner: &Owner, vmid: Vmid) {
+        if self.owners.get(&vmid) != Some(owner) {
+            return;
+        }
+        let mut others = self.guests.iter();
+        let next = others.find(|(other, memory)| *other != owner && memory.vmid == Some(vmid));
+        if let Some((next, _)) = next {
+            self.owners.insert(vmid, next.clone());
+        } else {
+            self.owners.remove(&vmid);
+            self.holds.remove(&vmid);
+        }
     }
 }
 
@@ -300,15 +319,37 @@ impl Cluster {
             "vzcreate",
             "vzrestore",
         ];
-        let list = self.client.cluster().tasks().await?;
-        let mut running = list.iter().filter(|task| task.is_running());
-        let made = running.any(|task| makers.contains(&task.upid.kind()));
+        let made = self.any_runs(|task| makers.contains(&task.upid.kind()));
+        let made = made.await?;
         let vain = self.memory(owner, |memory| {
             memory.abandoned = if made { 0 } else { memory.abandoned + 1 };
             memory.abandoned
         });
         // The end of a task and what it wrote are not seen in the same moment.
         Ok(made || vain < 3)
+    }
+
+    /// Whether a task runs on any node that is up. Each is asked itself: of the tasks of a token PVE's common list shows none
+    /// unless it may see everybody's.
+    pub(crate) async fn any_runs(&self, is: impl Fn(&TaskEntry) -> bool) -> pve::Result<bool> {
+        let view = self.view();
+        let nodes = view.iter().flat_map(|view| &view.nodes);
+        let nodes: Vec<_> = nodes.filter(|(_, node)| node.online).collect();
+        let active = TaskFilter {
+            source: Source::Active,
+            ..TaskFilter::default()
+        };
+        let asked = nodes.iter().map(|(name, _)| {
+            let node = self.client.node(name);
+            let active = &active;
+            async move { node.tasks(active).await }
+        });
+        for list in futures::future::join_all(asked).await {
+            if list?.iter().any(|task| task.is_running() && is(task)) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// Whether somebody keeps a guest.
@@ -406,8 +447,7 @@ impl Cluster {
         if let Some(memory) = state.guests.remove(owner)
             && let Some(vmid) = memory.vmid
         {
-            state.owners.remove(&vmid);
-            state.holds.remove(&vmid);
+            state.untrack(owner, vmid);
         }
         state.tasks.forget(owner);
         state.boots.forget(owner);

@@ -191,7 +191,7 @@ impl Fleet {
     pub async fn delete(&self, intent: &GuestIntent, record: &GuestRecord) -> GuestProgress {
         match self.cluster(&intent.cluster) {
             Some(cluster) => guest::remove(&cluster, intent, record).await,
-            None => guest::not_connected(intent, record),
+            None => guest::remove_unseen(intent, record),
         }
     }
 
@@ -227,6 +227,7 @@ impl Fleet {
     ) -> ActionProgress {
         match self.cluster(&intent.cluster) {
             Some(cluster) => action::delete_backup(&cluster, intent, record).await,
+            None if !record.begun => action::nothing_begun(record),
             None => action::not_connected(&intent.cluster, record),
         }
     }
@@ -243,6 +244,7 @@ impl Fleet {
     pub async fn delete_image(&self, intent: &ImageIntent, record: &ImageRecord) -> ImageProgress {
         match self.cluster(&intent.cluster) {
             Some(cluster) => image::remove(&cluster, intent, record).await,
+            None if record.replicas.is_empty() => image::nothing_begun(record),
             None => image::not_connected(&intent.cluster, record),
         }
     }

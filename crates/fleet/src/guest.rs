@@ -37,7 +37,7 @@ use crate::{
     cluster::{Cluster, Memory},
     desired,
     facts::{DiskFacts, Drift, Larger, NicFacts},
-    intent::Management,
+    intent::{Deletion, Management},
     prop::Prop,
     record::{Identity, Stage, StepKind},
     trouble::{self, Trouble},
@@ -93,6 +93,16 @@ pub(crate) async fn remove(
         };
     }
     pass.finish(outcome)
+}
+
+/// The end of a guest whose cluster is not connected: one for which nothing was done has ended.
+pub(crate) fn remove_unseen(intent: &GuestIntent, record: &GuestRecord) -> GuestProgress {
+    let left_alone = intent.adopt.is_none() || intent.policy.deletion == Deletion::Orphan;
+    let mut progress = not_connected(intent, record);
+    if record.identity.is_none() && record.leftovers.is_empty() && left_alone {
+        progress.outcome = Outcome::Gone;
+    }
+    progress
 }
 
 /// The answer when the cluster is not connected.
@@ -362,7 +372,7 @@ impl<'a> Pass<'a> {
 }
 
 /// After so long a call that was not answered has taken effect or never will.
-const LATE: Duration = Duration::from_secs(30);
+pub(crate) const LATE: Duration = Duration::from_secs(30);
 
 /// How long a view may still show what was before.
 pub(crate) const LAG: Duration = Duration::from_secs(12);

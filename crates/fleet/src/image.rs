@@ -16,6 +16,7 @@ mod share;
 use std::{sync::Arc, time::Duration};
 
 use pve::{GuestConfig, VolumeId};
+use uuid::Uuid;
 
 use crate::{
     ClusterName, Event, Failure, ImageFacts, ImageProgress, ImageRecord, NodeName, Outcome, Owner,
@@ -25,7 +26,7 @@ use crate::{
     guest::look::{is_making, left_locked},
     intent::ImageIntent,
     mark,
-    record::{InFlight, ReplicaStage, StepKind},
+    record::{InFlight, ReplicaStage, StepKind, uuid_of},
     tasks::{Ended, Standing},
     view::View,
 };
@@ -56,6 +57,16 @@ pub(crate) async fn remove(
         Ok(outcome) | Err(outcome) => outcome,
     };
     work.finish(outcome)
+}
+
+/// The end of an image for which nothing was done.
+pub(crate) fn nothing_begun(record: &ImageRecord) -> ImageProgress {
+    ImageProgress {
+        record: record.clone(),
+        outcome: Outcome::Gone,
+        facts: ImageFacts::default(),
+        events: Vec::new(),
+    }
 }
 
 /// The answer when the cluster is not connected.
@@ -117,10 +128,11 @@ impl<'a> Work<'a> {
         }
     }
 
-    /// Templates of this image that the view shows.
+    /// Templates of this image that the view shows, but for those that were found to be others.
     fn there(&self, view: &View) -> Vec<(NodeName, Vmid)> {
+        let others = self.remembered(|memory| memory.others.clone());
         view.templates()
-            .filter(|(_, row)| row.tags.contains(&self.tag))
+            .filter(|(vmid, row)| row.tags.contains(&self.tag) && !others.contains(vmid))
             .map(|(vmid, row)| (row.node.clone(), vmid))
             .collect()
     }
@@ -133,9 +145,9 @@ impl<'a> Work<'a> {
         }
     }
 
-    /// Whether a guest is a template of this image that Oxmox made: by its tag and somebody's mark.
-    fn is_this_image(&self, config: &GuestConfig) -> bool {
-        is_of_image(config, &self.tag)
+    /// Whether a guest is a template of this image that Oxmox made.
+    fn is_this_image(&self, config: &GuestConfig, vmid: Vmid) -> bool {
+        is_of_image(config, &self.tag, vmid)
     }
 
     /// Comes back when it can be said whose a guest is. PVE writes its mark when it is complete; one that is being made under a VMID
@@ -331,9 +343,15 @@ impl<'a> Work<'a> {
     }
 }
 
-/// Whether a guest is a template of the image with this tag that Oxmox made.
-pub(crate) fn is_of_image(config: &GuestConfig, tag: &str) -> bool {
-    share::tags(config).contains(tag) && config.description().is_some_and(mark::is_marked)
+/// Whether a guest is a template of the image with this tag that Oxmox made. A copy that somebody makes of one has its tags and
+/// notes, and another UUID.
+pub(crate) fn is_of_image(config: &GuestConfig, tag: &str, vmid: Vmid) -> bool {
+    share::tags(config).contains(tag) && uuid_of(config) == Some(template_uuid(tag, vmid))
+}
+
+/// The SMBIOS UUID of a template.
+fn template_uuid(tag: &str, vmid: Vmid) -> Uuid {
+    Uuid::new_v5(&Uuid::NAMESPACE_OID, format!("{tag}/{vmid}").as_bytes())
 }
 
 fn failed(why: Failure, message: impl Into<String>) -> Outcome {

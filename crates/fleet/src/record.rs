@@ -16,7 +16,7 @@ use uuid::Uuid;
 use crate::{
     ClusterName, NodeName, Owner, Upid, Vmid,
     cloudinit::SeedFiles,
-    intent::{DiskSlot, Mac},
+    intent::{DiskSlot, Mac, Source},
     mark,
     prop::Prop,
 };
@@ -45,9 +45,40 @@ pub struct Identity {
     /// The disks and file systems that were there when they got their names: they came with the source, or were found.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub brought: BTreeSet<String>,
+    /// What it is made from: who removes it need not know that any more.
+    #[serde(default, skip_serializing_if = "Origin::is_new")]
+    pub origin: Origin,
     /// The guest was there before and has been taken over.
     #[serde(default, skip_serializing_if = "is_false")]
     pub adopted: bool,
+}
+
+/// What a guest is made from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub enum Origin {
+    /// Nothing that had a configuration.
+    #[default]
+    New,
+    /// Another guest.
+    Copy,
+    /// A backup.
+    Backup,
+}
+
+impl Origin {
+    /// What a source makes of a guest.
+    pub(crate) fn of(source: &Source) -> Self {
+        match source {
+            Source::Template { .. } => Self::Copy,
+            Source::Backup { .. } => Self::Backup,
+            _ => Self::New,
+        }
+    }
+
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks like this")]
+    fn is_new(&self) -> bool {
+        *self == Self::New
+    }
 }
 
 impl Identity {

@@ -114,21 +114,21 @@ impl View {
         self.nodes.get(node).is_some_and(|row| row.online)
     }
 
-    /// The node to ask for what one has put on a storage: itself; once it has left the cluster, any that has the storage in common
-    /// with it. `None` if what was there has left with it.
+    /// The node to ask for what one has put on a storage: itself; while it is down, or once it has left the cluster, any that has
+    /// the storage in common with it. `None` if what was there has left with it.
     pub(crate) fn reaching<'a>(
         &'a self,
         storage: &StorageId,
         node: &'a NodeName,
     ) -> Option<&'a NodeName> {
-        if self.nodes.contains_key(node) {
+        if self.node_online(node) {
             return Some(node);
         }
-        let shared = self
-            .storages
-            .iter()
-            .find(|((id, on), row)| id == storage && row.shared && self.node_online(on));
-        shared.map(|((_, on), _)| on)
+        let shared = self.storages.iter().find(|((id, on), row)| {
+            id == storage && row.shared && row.available && self.node_online(on)
+        });
+        let itself = self.nodes.contains_key(node).then_some(node);
+        shared.map(|((_, on), _)| on).or(itself)
     }
 
     /// A storage as one node sees it.

@@ -13,7 +13,7 @@ use std::{
 
 use pve::{
     GuestKind,
-    api::cluster::Resource,
+    api::cluster::{Member, Resource},
     task::{Source, TaskFilter},
 };
 use tokio::time::Instant;
@@ -23,7 +23,7 @@ use crate::{
     cluster::{Cluster, State},
     facts::{PowerFact, Space},
     gate::End,
-    guest::{LAG, ready::Again},
+    guest::{LAG, ready::Again, seed::UPLOAD},
     tasks::{Ended, Question},
     trouble,
     view::{GuestRow, NodeRow, StorageRow, View},
@@ -165,9 +165,38 @@ async fn look(cluster: &Arc<Cluster>) {
                 storages: rows.storages,
                 bridges: BTreeMap::new(),
             };
-            seen(cluster, view);
+            match is_cut_off(cluster, &view).await {
+                Ok(false) => seen(cluster, view),
+                Ok(true) => unreachable(cluster, cut_off()),
+                Err(error) => unreachable(cluster, error),
+            }
         }
         Err(error) => unreachable(cluster, error),
+    }
+}
+
+/// Whether a node that shows itself alone, but guests of others, has lost sight of its cluster: then it does not know that it is
+/// part of one, and nothing has left that it does not show.
+async fn is_cut_off(cluster: &Cluster, view: &View) -> pve::Result<bool> {
+    let before = cluster.view();
+    let had_others = before.is_some_and(|before| before.nodes.len() > 1);
+    let shows_others = || {
+        view.guests
+            .values()
+            .any(|row| !view.nodes.contains_key(&row.node))
+    };
+    if view.nodes.len() > 1 || !had_others || !shows_others() {
+        return Ok(false);
+    }
+    let members = cluster.client.cluster().status().await?;
+    Ok(!members
+        .iter()
+        .any(|it| matches!(it, Member::Cluster { .. })))
+}
+
+fn cut_off() -> pve::Error {
+    pve::Error::NoQuorum {
+        text: "the node that was asked sees no other node of its cluster".to_owned(),
     }
 }
 
@@ -398,11 +427,40 @@ async fn list(cluster: &Cluster, named: &BTreeSet<Upid>) -> Answer {
             None => by_name.extend([upid]),
         }
     }
+    by_node(cluster, &mut by_name, &mut answer).await;
     let by_name = statuses(cluster, &by_name).await;
     answer.ended.extend(by_name.ended);
     answer.running.extend(by_name.running);
     answer.seconds.extend(by_name.seconds);
     answer
+}
+
+/// How the tasks of a node stand that several are asked for of, by its own list: of a token's tasks the common one shows none
+/// unless it may see everybody's.
+async fn by_node(cluster: &Cluster, tasks: &mut BTreeSet<Upid>, answer: &mut Answer) {
+    let mut nodes: BTreeMap<NodeName, u64> = BTreeMap::new();
+    for upid in tasks.iter() {
+        let earliest = nodes.entry(upid.node().clone()).or_insert(u64::MAX);
+        *earliest = upid.starttime().min(*earliest);
+    }
+    nodes.retain(|node, _| tasks.iter().filter(|upid| upid.node() == node).count() > 1);
+    let asked = nodes.iter().map(|(node, since)| {
+        let node = cluster.client.node(node);
+        let filter = TaskFilter {
+            source: Source::All,
+            since: Some(*since),
+            limit: Some(1_000),
+            ..TaskFilter::default()
+        };
+        async move { node.tasks(&filter).await }
+    });
+    let lists = futures::future::join_all(asked).await;
+    for entry in lists.into_iter().flatten().flatten() {
+        if tasks.remove(&entry.upid) {
+            let (end, seconds) = (entry.end(), entry.seconds());
+            answer.add(entry.upid, end, seconds);
+        }
+    }
 }
 
 /// How these tasks stand, asked for by name and side by side.
@@ -436,7 +494,8 @@ fn is_left_behind(cluster: &Cluster, upid: &Upid) -> bool {
     let guest = upid.id().parse().ok();
     let row = guest.and_then(|vmid| view.guests.get(&vmid));
     let elsewhere = row.is_some_and(|row| row.node != *upid.node() && view.node_online(&row.node));
-    !node.online && elsewhere
+    // A file is sent by the node that was asked, and can be sent again by any other.
+    !node.online && (elsewhere || upid.kind() == UPLOAD)
 }
 
 /// How a task stands. A shutdown is looked up in its node's list, which says for the same price how long it took: guests have

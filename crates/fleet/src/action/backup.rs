@@ -12,6 +12,7 @@ use tokio::time::Instant;
 use super::{Act, Flow, failed, no_facts};
 use crate::{
     Event, Failure, NodeName, Outcome, Upid, Waiting,
+    guest::LATE,
     intent::{BackupIntent, BackupMode, Compression},
     mark,
     record::{StepKind, Subject},
@@ -132,6 +133,9 @@ impl Act<'_> {
             return Err(self.trouble("removing the backup", &error));
         }
         for from in self.nodes_it_may_be_on(intent, &view)? {
+            if self.went_with(intent, &view, &from)? {
+                continue;
+            }
             let node = self.reaching(intent, &view, &from)?;
             if !self.record.done {
                 self.no_backup_runs(&view, &from).await?;
@@ -146,6 +150,9 @@ impl Act<'_> {
                 }
                 self.drop_volume(&node, &volume.volid).await?;
             }
+        }
+        if !self.record.done {
+            self.heard()?;
         }
         self.record.facts = no_facts();
         Ok(Outcome::Gone)
@@ -304,6 +311,27 @@ impl Act<'_> {
             }
             Err(error) if error.is_not_found() => Ok(()),
             Err(error) => Err(self.trouble("removing a backup", &error)),
+        }
+    }
+
+    /// Whether it went with its node, which has left the cluster for good.
+    fn went_with(&mut self, intent: &BackupIntent, view: &View, from: &NodeName) -> Flow<bool> {
+        let mut storages = view.storages.iter();
+        let shared = storages.any(|((id, _), row)| *id == intent.storage && row.shared);
+        if shared || view.nodes.contains_key(from) {
+            self.cluster.memory(self.owner, |memory| memory.left = None);
+            return Ok(false);
+        }
+        let now = Instant::now();
+        let since = self
+            .cluster
+            .memory(self.owner, |memory| *memory.left.get_or_insert(now));
+        match LATE.checked_sub(now - since).filter(|left| !left.is_zero()) {
+            None => Ok(true),
+            Some(left) => {
+                let text = format!("node {from} is not part of the cluster any more");
+                Err(self.wait(Waiting::NodeDown, text, left))
+            }
         }
     }
 

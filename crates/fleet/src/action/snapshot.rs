@@ -1,23 +1,22 @@
 //! Snapshots.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::time::Duration;
 
 use pve::{
     GuestConfig, SnapshotName,
     api::guest::snapshot::{CreateSnapshot, Snapshot},
-    task::{Source, TaskEnd, TaskEntry, TaskFilter},
+    task::{Source, TaskEntry, TaskFilter},
 };
 use sha2::{Digest as _, Sha256};
 
-use super::{Act, Flow, failed, migrate::has_local_seed};
+use super::{Act, Flow, failed, migrate::has_local_seed, revert::Seen};
 use crate::{
-    Event, Failure, Outcome, PowerFact, Upid, Waiting,
+    Failure, Outcome, PowerFact, Waiting,
     cloudinit::hex,
-    cluster::GuestMemory,
     diff::is_seed,
     intent::{SnapshotIntent, SnapshotWish},
     mark,
-    record::{InFlight, Reverting, StepKind, Subject},
+    record::{StepKind, Subject},
     view::{GuestRow, View},
 };
 
@@ -92,20 +91,12 @@ impl Act<'_> {
         {
             // It may have been asked for anew since.
             let reverted = begun.map_or(generation, |begun| begun.generation);
-            self.record.reverted = reverted;
-            self.event(
-                "Reverted",
-                format!("guest {} is back at '{}'", intent.guest, intent.name),
-            );
-            let power = self.power_now(&view).await;
-            self.unsettle_guest(|memory, now| {
-                memory.power = power.map(|power| (power, now));
-                memory.guest = GuestMemory::default();
+            let outcome = self.reverted(intent, &view, reverted).await;
+            return Ok(if reverted < generation {
+                Outcome::Persist
+            } else {
+                outcome
             });
-            if reverted < generation {
-                return Ok(Outcome::Persist);
-            }
-            return Ok(Outcome::Settled);
         }
         let gone = intent.wish == SnapshotWish::Absent;
         let Some(row) = self.row(&view).await? else {
@@ -171,7 +162,10 @@ impl Act<'_> {
                     .await
             }
             SnapshotWish::Absent => match ours {
-                None => Ok(Outcome::Gone),
+                None => {
+                    self.heard()?;
+                    Ok(Outcome::Gone)
+                }
                 Some(snapshot) => {
                     let force = snapshot.snapstate.is_some();
                     self.absent(intent, &name, &row, force).await
@@ -187,45 +181,15 @@ impl Act<'_> {
                     return Err(failed(Failure::Lost, text));
                 }
                 if let Some((StepKind::Rollback, _, Err(error))) = &ended {
-                    let text = in_the_way(&list, &intent.name, error);
-                    let known = Some((names(&list), text));
-                    self.cluster
-                        .memory(self.owner, |memory| memory.in_the_way = known);
+                    self.note_hindrance(intent, &list, error);
                 }
-                let known = self
-                    .cluster
-                    .memory(self.owner, |memory| memory.in_the_way.clone());
-                if let Some((_, text)) = known.filter(|(known, _)| *known == names(&list)) {
-                    return Err(self.wait(Waiting::InUse, text, Duration::from_mins(2)));
-                }
-                let newest = self.newest_rollback(&row).await?;
-                match &self.record.reverting {
-                    Some(begun) if begun.generation == generation => {
-                        if let Some(upid) = newest.filter(|it| Some(it) != begun.before.as_ref()) {
-                            return Ok(self.found_rollback(&upid));
-                        }
-                    }
-                    _ => {
-                        let said = |key: &str| {
-                            let config = config.as_ref();
-                            config.and_then(|c| c.get(key)).map(str::to_owned)
-                        };
-                        self.record.reverting = Some(Reverting {
-                            generation,
-                            before: newest,
-                            parent: said("parent"),
-                            genid: said("vmgenid"),
-                        });
-                        return Ok(Outcome::Persist);
-                    }
-                }
-                self.free(&row)?;
-                self.enter(&row.node)?;
-                let message = format!("taking guest {} back to '{}'", intent.guest, intent.name);
-                // Who keeps the guest starts it, after what the snapshot brought back was put right.
-                let start = start && self.guest_owner.is_none();
-                let sent = self.handle(&row).rollback(&name, start).await;
-                self.sent(StepKind::Rollback, &message, sent)
+                let seen = Seen {
+                    view: &view,
+                    row: &row,
+                    config: config.as_ref(),
+                    list: &list,
+                };
+                self.revert(intent, &name, (generation, start), &seen).await
             }
         }
     }
@@ -237,87 +201,6 @@ impl Act<'_> {
             None => Ok(()),
             Some(_) => Err(gone_with_its_guest(intent)),
         }
-    }
-
-    /// The newest task that took the guest back to a snapshot, running or not.
-    async fn newest_rollback(&mut self, row: &GuestRow) -> Flow<Option<Upid>> {
-        let kind = match row.kind {
-            pve::GuestKind::Qemu => "qmrollback",
-            pve::GuestKind::Lxc => "vzrollback",
-        };
-        let filter = TaskFilter {
-            vmid: Some(self.guest),
-            kind: Some(kind.to_owned()),
-            source: Source::All,
-            limit: Some(1),
-            ..TaskFilter::default()
-        };
-        match self.cluster.client.node(&row.node).tasks(&filter).await {
-            Ok(list) => Ok(list.into_iter().next().map(|task| task.upid)),
-            Err(error) => Err(self.trouble("looking for reverts", &error)),
-        }
-    }
-
-    /// A revert was carried out, and only its answer was lost.
-    fn found_rollback(&mut self, upid: &Upid) -> Outcome {
-        let step = StepKind::Rollback;
-        let message = format!("{} ({upid})", super::reason(step));
-        let task = self.cluster.started(self.owner, step, upid);
-        self.record.in_flight.push(task);
-        Outcome::Working { step, message }
-    }
-
-    /// PVE does not know any more how the task ended that took the guest back. To do it again would throw away what was
-    /// written since, so the guest itself is asked. What it cannot tell is not guessed.
-    async fn forgotten_rollback(
-        &mut self,
-        intent: &SnapshotIntent,
-        view: &View,
-        upid: &Upid,
-    ) -> Flow<Option<TaskEnd>> {
-        // Until that is known, it is not forgotten here as well.
-        self.record.in_flight = vec![InFlight {
-            step: StepKind::Rollback,
-            upid: upid.clone(),
-        }];
-        let begun = self.record.reverting.clone();
-        let wanted = match (intent.wish, &begun) {
-            (SnapshotWish::Reverted { generation, .. }, Some(begun)) => {
-                begun.generation == generation
-            }
-            (SnapshotWish::Reverted { .. }, None) => true,
-            _ => false,
-        };
-        let mut done = Some(false);
-        if wanted
-            && let Some(row) = self.row(view).await?
-            && let Some(config) = self.checked(&row).await?
-        {
-            // A task that died leaves its lock.
-            self.free(&row)?;
-            done = was_taken_back(begun.as_ref(), &config, &intent.name);
-        }
-        let Some(done) = done else {
-            let text = format!(
-                "PVE no longer knows how task {upid} ended, and nothing about guest {} tells whether it was taken back to '{}'; \
-                 look at it, and ask again if it was not",
-                intent.guest, intent.name
-            );
-            return Err(failed(Failure::Uncertain, text));
-        };
-        self.record.in_flight.clear();
-        self.record.reverting = None;
-        if !done {
-            return Ok(None);
-        }
-        self.events.push(Event::warning(
-            "RevertForgotten",
-            format!(
-                "PVE no longer knows task {upid}; guest {} shows that it was taken back to '{}'",
-                intent.guest, intent.name
-            ),
-        ));
-        Ok(Some(TaskEnd::Ok))
     }
 
     /// Changes the note of a snapshot that was made.
@@ -344,7 +227,7 @@ impl Act<'_> {
     }
 
     /// Whether the guest runs, asked at the source.
-    async fn power_now(&self, view: &View) -> Option<PowerFact> {
+    pub(super) async fn power_now(&self, view: &View) -> Option<PowerFact> {
         let row = view.guests.get(&self.guest)?;
         let status = self.handle(row).status().await.ok()?;
         Some(if status.is_running() {
@@ -461,42 +344,10 @@ fn is_ours(snapshot: &Snapshot, intent: &SnapshotIntent) -> bool {
     snapshot.name == intent.name && mark::owner_of(text).as_ref() == Some(&intent.owner)
 }
 
-fn names(list: &[Snapshot]) -> BTreeSet<String> {
-    let kept = list.iter().filter(|snapshot| !snapshot.is_current());
-    kept.map(|snapshot| snapshot.name.clone()).collect()
-}
-
-/// Why a guest cannot go back to a snapshot: some storages cannot go back past a newer one.
-fn in_the_way(list: &[Snapshot], to: &str, error: &pve::Error) -> String {
-    let taken = |snapshot: &&Snapshot| snapshot.snaptime.unwrap_or_default();
-    let at = list.iter().find(|snapshot| snapshot.name == to);
-    let at = at.as_ref().map_or(0, taken);
-    let newer = list
-        .iter()
-        .filter(|snapshot| !snapshot.is_current() && taken(snapshot) > at);
-    let newer: Vec<&str> = newer.map(|snapshot| snapshot.name.as_str()).collect();
-    let newer = newer.join(", ");
-    format!("{error}: delete the newer ones first ({newer}), whose state is lost by going back")
-}
-
 /// What tells one description from another.
 fn digest(description: &str) -> String {
     let plain = mark::strip(description);
     hex(&Sha256::digest(plain.trim_end())[..8])
-}
-
-/// Whether a guest was taken back to a snapshot since the revert was begun. PVE gives it a new generation whenever it does; one
-/// without generations says only what snapshot it goes on from, which may have been the same one before.
-fn was_taken_back(begun: Option<&Reverting>, now: &GuestConfig, to: &str) -> Option<bool> {
-    let from_it = now.get("parent") == Some(to);
-    let Some(begun) = begun else {
-        return Some(from_it);
-    };
-    if let (Some(then), Some(now)) = (begun.genid.as_deref(), now.get("vmgenid")) {
-        return Some(from_it && then != now);
-    }
-    let before = begun.parent.as_deref() == Some(to);
-    (!before || !from_it).then_some(from_it)
 }
 
 /// The guest that is meant.

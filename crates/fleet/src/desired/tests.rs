@@ -5,7 +5,7 @@ use crate::{
         Agent, Bios, Bus, Container, Disk, DiskRole, EfiDisk, Hotplug, Hugepages, Init, Mac, Nic,
         NicModel, NumaNode, PciDevice, Startup, Tpm, TpmVersion,
     },
-    record::NicIdentity,
+    record::{NicIdentity, Origin},
 };
 
 fn intent(source: Source) -> GuestIntent {
@@ -36,6 +36,7 @@ fn identity() -> Identity {
         ]),
         mounts: BTreeMap::new(),
         brought: BTreeSet::new(),
+        origin: Origin::New,
         adopted: false,
     }
 }

@@ -13,7 +13,7 @@ use crate::{
     intent::{DiskRole, DiskSlot, Mac, Management},
     mark,
     prop::Prop,
-    record::{Identity, NicIdentity, Stage, uuid_of},
+    record::{Identity, NicIdentity, Origin, Stage, uuid_of},
     view::{GuestRow, View},
 };
 
@@ -144,6 +144,7 @@ fn adopted(pass: &Pass<'_>, vmid: Vmid, node: NodeName, config: &GuestConfig) ->
         disks,
         mounts: BTreeMap::new(),
         brought: BTreeSet::new(),
+        origin: Origin::New,
         adopted: true,
     }
 }

@@ -13,8 +13,7 @@ use pve::{
 use super::{Flow, Pass, look::Sight};
 use crate::{
     NodeName, Outcome, Waiting,
-    intent::Source,
-    record::{Identity, Stage},
+    record::{Identity, Origin, Stage},
 };
 
 /// How often it is looked whether a restore has ended whose task is not known.
@@ -26,7 +25,7 @@ impl Pass<'_> {
         self.record.stage < Stage::Made
             && !identity.adopted
             && self.kind() == GuestKind::Qemu
-            && matches!(self.intent.source, Source::Backup { .. })
+            && self.origin(identity) == Origin::Backup
             && is_bare(config)
     }
 

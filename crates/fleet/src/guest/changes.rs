@@ -11,7 +11,7 @@ use crate::{
     diff::{self, Changes},
     intent::Management,
     prop::Prop,
-    record::{Identity, Stage},
+    record::{Identity, Origin, Stage},
     view::View,
 };
 
@@ -106,9 +106,17 @@ impl Pass<'_> {
 
     /// Whether a protection would be the source's, which PVE copies: nobody has asked for it here.
     pub(super) fn has_sources_protection(&self, identity: &Identity) -> bool {
-        super::choose::is_copy(&self.intent.source)
+        self.origin(identity) != Origin::New
             && self.record.stage < Stage::Configured
             && !identity.adopted
+    }
+
+    /// What the guest was made from: who removes it does not say it any more, and early records do not.
+    pub(super) fn origin(&self, identity: &Identity) -> Origin {
+        match identity.origin {
+            Origin::New => Origin::of(&self.intent.source),
+            known => known,
+        }
     }
 
     /// A disk that was grown and is shown smaller than that has had a value since that was written before, and waited for a

@@ -22,7 +22,7 @@ use crate::{
     mark,
     place::{self, Ask, Choice, Hold},
     prop::Prop,
-    record::{Identity, NicIdentity, Stage, uuid_of},
+    record::{Identity, NicIdentity, Origin, Stage, uuid_of},
     view::{GuestRow, View},
 };
 
@@ -87,8 +87,7 @@ impl Pass<'_> {
         if taken {
             state.taken.insert(vmid, Instant::now());
         }
-        state.owners.remove(&vmid);
-        state.holds.remove(&vmid);
+        state.untrack(&self.intent.owner, vmid);
     }
 
     /// Gives up a VMID that turned out to be somebody else's.
@@ -349,6 +348,7 @@ impl Pass<'_> {
             disks: BTreeMap::new(),
             mounts: BTreeMap::new(),
             brought: BTreeSet::new(),
+            origin: Origin::of(&self.intent.source),
             adopted: false,
         };
         match source {

@@ -54,10 +54,20 @@ impl Pass<'_> {
             }
             Ok(false) => {
                 let kind = self.kind();
-                let row = self.view()?.guests.get(&identity.vmid).cloned();
+                let row = view.guests.get(&identity.vmid);
                 if row.is_some_and(|row| row.kind != kind) {
                     let text = format!("VMID {} is a guest of another kind", identity.vmid);
                     return Ok(Sight::Foreign(text));
+                }
+                if let Some(node) = row.map(|row| &row.node)
+                    && !view.nodes.contains_key(node)
+                {
+                    let message = format!(
+                        "node {node} has left the cluster, and /etc/pve/nodes/{node} still has guest {0}: move its configuration \
+                         to another node, or remove it",
+                        identity.vmid
+                    );
+                    return Err(self.wait(Waiting::NodeDown, message, Duration::from_mins(1)));
                 }
                 self.cluster.refresh();
                 let message = format!(

@@ -50,7 +50,7 @@ impl Pass<'_> {
             });
         }
         let made = self.send(view, identity, original.cloned()).await;
-        if made.is_err() && self.record.in_flight.is_empty() {
+        if self.record.in_flight.is_empty() {
             self.cluster.exit(&self.intent.owner, End::Other);
         }
         made

@@ -131,7 +131,9 @@ impl Pass<'_> {
 
     fn lost(&mut self, identity: &Identity, how: &str) -> Outcome {
         let text = format!("guest {} {how}", identity.vmid);
-        self.cluster.state().owners.remove(&identity.vmid);
+        self.cluster
+            .state()
+            .untrack(&self.intent.owner, identity.vmid);
         self.memory(|memory| *memory = crate::cluster::Memory::default());
         if self.intent.policy.loss == Loss::Recreate && !identity.adopted {
             self.warn("GuestLost", format!("{text}; making it anew"));

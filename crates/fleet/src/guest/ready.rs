@@ -261,14 +261,18 @@ impl Pass<'_> {
         Ok(interfaces(&list))
     }
 
-    /// Whether every declared interface that could have an address has one.
+    /// Whether every declared interface that could have an address has one, of each family it is to have.
     fn is_whole(&self, identity: &Identity, nics: &[NicFacts]) -> bool {
         let mut declared = self.intent.nics.iter();
         declared.all(|nic| {
             let known = identity.nics.get(&nic.name);
             let has = |known: &crate::record::NicIdentity| {
-                let mut nics = nics.iter();
-                nics.any(|nic| nic.mac == known.mac && !nic.addresses.is_empty())
+                let there = nics.iter().filter(|nic| nic.mac == known.mac);
+                let there: Vec<IpAddr> = there.flat_map(|nic| nic.addresses.clone()).collect();
+                let (v4, v6) = nic.addressing.families();
+                !there.is_empty()
+                    && (!v4 || there.iter().any(IpAddr::is_ipv4))
+                    && (!v6 || there.iter().any(IpAddr::is_ipv6))
             };
             nic.link_down == Some(true) || known.is_none_or(has)
         })

@@ -143,6 +143,10 @@ impl Pass<'_> {
 
     /// A guest that is named and not recorded is looked at before it is removed, like any other.
     async fn take_over_to_remove(&mut self, vmid: Vmid) -> Flow<Outcome> {
+        if self.deletion() == Deletion::Orphan {
+            // It was never touched, and shall not be.
+            return Ok(Outcome::Gone);
+        }
         let view = self.view()?;
         if !view.guests.contains_key(&vmid) {
             // What a list does not show may be hidden from us: only a VMID that is free has no guest.
@@ -159,7 +163,7 @@ impl Pass<'_> {
         match self.take_over(&view, vmid).await {
             Err(
                 Outcome::Failed {
-                    why: Failure::Foreign,
+                    why: Failure::Foreign | Failure::Invalid,
                     message,
                 }
                 | Outcome::Waiting {

@@ -316,8 +316,8 @@ impl Pass<'_> {
             // It went with its node.
             return Ok(None);
         };
-        if !sure && by == node {
-            self.no_upload_runs(node).await?;
+        if !sure {
+            self.no_upload_runs().await?;
         }
         let storage = self.cluster.client.node(by).storage(&volume.storage());
         // A few seconds are enough for a small file; then no task needs to be watched.
@@ -329,24 +329,24 @@ impl Pass<'_> {
                 Ok(Some(working(step, doing(step))))
             }
             Err(error) if error.is_not_found() => Ok(None),
-            Err(error) => Err(self.node_trouble(node, "removing the first-boot image", &error)),
+            Err(error) => Err(self.node_trouble(by, "removing the first-boot image", &error)),
         }
     }
 
-    /// Comes back when nothing is being uploaded to the node: what is not there by then will not come.
-    async fn no_upload_runs(&mut self, node: &NodeName) -> Flow<()> {
-        let uploads = pve::task::TaskFilter {
-            kind: Some("imgcopy".to_owned()),
-            source: pve::task::Source::Active,
-            ..pve::task::TaskFilter::default()
-        };
-        match self.cluster.client.node(node).tasks(&uploads).await {
-            Ok(list) if list.iter().any(pve::task::TaskEntry::is_running) => {
-                let message = "an upload to the node has not ended yet";
+    /// Comes back when nothing is being uploaded: what is not there by then will not come. It is sent by whichever node was asked
+    /// to.
+    async fn no_upload_runs(&mut self) -> Flow<()> {
+        match self
+            .cluster
+            .any_runs(|task| task.upid.kind() == UPLOAD)
+            .await
+        {
+            Ok(true) => {
+                let message = "an upload has not ended yet";
                 Err(self.wait(Waiting::Locked, message, Duration::from_secs(1)))
             }
-            Ok(_) => Ok(()),
-            Err(error) => Err(self.node_trouble(node, "looking for uploads", &error)),
+            Ok(false) => Ok(()),
+            Err(error) => Err(self.trouble("looking for uploads", &error)),
         }
     }
 
@@ -357,6 +357,8 @@ impl Pass<'_> {
     }
 }
 
+/// What PVE calls a task that stores a file it was sent.
+pub(crate) const UPLOAD: &str = "imgcopy";
 /// How the names of all first-boot images begin.
 pub(crate) const PREFIX: &str = "oxmox-";
 /// An empty drive.

@@ -113,7 +113,7 @@ impl Pass<'_> {
             TemplateRef::Guest(subject) => subject,
             TemplateRef::Image(templates) => {
                 let tag = templates.get(&vmid);
-                return tag.is_some_and(|tag| is_of_image(config, tag));
+                return tag.is_some_and(|tag| is_of_image(config, tag, vmid));
             }
             _ => return true,
         };

@@ -1,6 +1,9 @@
 //! Sending a change of the configuration, and what its refusal means.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use pve::{ConfigChange, GuestConfig, GuestKind};
 
@@ -157,13 +160,30 @@ impl Pass<'_> {
         let parted =
             names.filter_map(|name| Some((name.clone(), self.record.parted.get(name)?.clone()?)));
         let parted: Vec<(String, String)> = parted.collect();
-        if places.is_empty() || parted.is_empty() {
+        if parted.is_empty() {
             return Ok(());
         }
-        let now = self.now(identity).await?;
+        // A snapshot that the guest went back to has brought some of them with it.
+        let back = model.iter().map(|(key, _)| key.to_owned());
+        let mut back: Vec<String> = back
+            .filter(|key| diff::holds_volume(key) && !key.starts_with("unused"))
+            .collect();
+        let now = if places.is_empty() {
+            GuestConfig::new()
+        } else {
+            self.now(identity).await?
+        };
+        let disks = identity.disks.values().map(ToString::to_string);
+        let mounts = identity.mounts.values().map(|index| format!("mp{index}"));
+        let held: BTreeSet<String> = disks.chain(mounts).collect();
+        back.retain(|place| !held.contains(place));
         for (name, volume) in parted {
-            let has = |place: &&String| diff::volume_of(place, &now).as_ref() == Some(&volume);
-            let Some(place) = places.iter().find(has) else {
+            let has = |place: &&String, config: &GuestConfig| {
+                diff::volume_of(place, config).as_ref() == Some(&volume)
+            };
+            let waits = places.iter().find(|place| has(place, &now));
+            let there = || back.iter().find(|place| has(place, model));
+            let Some(place) = waits.or_else(there) else {
                 continue;
             };
             if let Some(index) = place

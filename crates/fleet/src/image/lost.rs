@@ -75,7 +75,7 @@ impl Work<'_> {
         }
         let qemu = self.cluster.client.node(on).qemu(vmid);
         match qemu.config(ConfigView::Next).await {
-            Ok(config) if self.is_this_image(&config) && config.is_template() => Ok(false),
+            Ok(config) if self.is_this_image(&config, vmid) && config.is_template() => Ok(false),
             Ok(config) => {
                 self.complete(&config, vmid).await?;
                 Ok(true)

@@ -11,7 +11,7 @@ use pve::{
 };
 use tokio::time::Instant;
 
-use super::{Flow, Work, failed};
+use super::{Flow, Work, failed, template_uuid};
 use crate::{
     Event, Failure, NodeName, Outcome, StorageId, Vmid, Waiting,
     gate::End,
@@ -30,7 +30,12 @@ impl Work<'_> {
         let mut down = None;
         for node in nodes {
             let stage = self.record.replicas.get(&node).map(|replica| replica.stage);
-            let there = self.there(&view).into_iter().find(|(on, _)| *on == node);
+            let known = self.record.replicas.get(&node);
+            let known = known.filter(|_| stage == Some(ReplicaStage::Clean));
+            let there = self
+                .there(&view)
+                .into_iter()
+                .find(|(on, vmid)| *on == node && known.is_none_or(|known| known.vmid == *vmid));
             let is_done = stage == Some(ReplicaStage::Clean) && there.is_some();
             if !is_done && !view.node_online(&node) {
                 // The others need not wait for it.
@@ -342,6 +347,10 @@ impl Work<'_> {
                 mark::describe(&format!("made from {}", intent.url), &intent.owner),
             )
             .with("tags", tags.join(";"))
+            .with(
+                "smbios1",
+                format!("uuid={}", template_uuid(&self.tag, replica.vmid)),
+            )
             .with("ostype", "l26")
             .with("scsihw", "virtio-scsi-single")
             .with("agent", "1")

@@ -24,6 +24,9 @@ const LINKED_FOR: Duration = Duration::from_hours(1);
 
 impl Work<'_> {
     pub(super) async fn remove(&mut self) -> Flow<Outcome> {
+        if self.record.replicas.is_empty() {
+            return Ok(Outcome::Gone);
+        }
         let view = self.view()?;
         self.track();
         self.follow(&view).await?;
@@ -73,7 +76,7 @@ impl Work<'_> {
         self.linked_no_more()?;
         let qemu = self.cluster.client.node(node).qemu(replica.vmid);
         match qemu.config(ConfigView::Next).await {
-            Ok(config) if self.may_leave(&config) => {
+            Ok(config) if self.may_leave(&config, replica.vmid) => {
                 if let Some(lock) = config.lock() {
                     let message = format!("the template is locked ({lock})");
                     return Err(self.wait(Waiting::Locked, message, Duration::from_secs(2)));
@@ -119,7 +122,7 @@ impl Work<'_> {
             }
             let qemu = self.cluster.client.node(&row.node).qemu(vmid);
             match qemu.config(ConfigView::Next).await {
-                Ok(config) if !self.may_leave(&config) => return Ok(None),
+                Ok(config) if !self.may_leave(&config, vmid) => return Ok(None),
                 Ok(_) => {}
                 Err(error) if error.is_guest_not_found() => {}
                 Err(error) => return Err(self.trouble("reading the template", &error)),
@@ -157,8 +160,8 @@ impl Work<'_> {
     }
 
     /// Only a template of this image that carries our tag is ours to leave.
-    fn may_leave(&self, config: &GuestConfig) -> bool {
-        self.is_this_image(config) && share::tags(config).contains(&self.use_tag)
+    fn may_leave(&self, config: &GuestConfig, vmid: Vmid) -> bool {
+        self.is_this_image(config, vmid) && share::tags(config).contains(&self.use_tag)
     }
 
     /// A download whose answer was lost may still be under way.

@@ -68,13 +68,11 @@ impl Work<'_> {
         if replica.stage >= ReplicaStage::Imported || replica.vmid == vmid {
             return self.replica(view, node).await;
         }
-        if replica.attempts > 0 {
-            // A guest may have been made of it by a call whose answer was lost.
-            match self.cluster.client.cluster().is_free(replica.vmid).await {
-                Ok(true) => {}
-                Ok(false) => return self.replica(view, node).await,
-                Err(error) => return Err(self.trouble("asking for the guest", &error)),
-            }
+        // A guest may have been made of it by a call whose answer was lost, or that nothing was written of before a crash.
+        match self.cluster.client.cluster().is_free(replica.vmid).await {
+            Ok(true) => {}
+            Ok(false) => return self.replica(view, node).await,
+            Err(error) => return Err(self.trouble("asking for the guest", &error)),
         }
         if replica.stage == ReplicaStage::Downloaded {
             // The file goes: nothing must be made of it any more.
@@ -102,11 +100,11 @@ impl Work<'_> {
             }
             Err(error) => return Err(self.trouble("reading the template", &error)),
         };
-        if !self.is_this_image(&config) {
+        if !self.is_this_image(&config, replica.vmid) {
+            self.remembered(|memory| memory.others.insert(replica.vmid));
+            self.give_back(replica.vmid);
             self.record.replicas.remove(node);
-            self.cluster.refresh();
-            let text = "the template that was there is another one now";
-            return Err(self.wait(Waiting::Source, text, Duration::from_secs(10)));
+            return Ok(Outcome::Persist);
         }
         if !tags(&config).contains(&self.use_tag) {
             self.write_tags(node, replica.vmid, &config, true).await?;

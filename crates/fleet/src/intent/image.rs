@@ -62,6 +62,9 @@ pub struct ImageIntent {
     pub tags: Vec<String>,
 }
 
+/// Counts the ways in which templates have been made: one that was made in another way is not used.
+const MAKING: u32 = 2;
+
 /// The tag that is on every template of an image: what makes two images the same.
 pub fn image_tag(
     url: &str,
@@ -77,7 +80,7 @@ fn key(url: &str, checksum: Option<&Checksum>, storage: &StorageId, uefi: bool) 
         Some(sum) => format!("{}:{}", sum.kind.as_str(), sum.hex.to_lowercase()),
         None => url.to_owned(),
     };
-    let text = format!("{what} {storage} {uefi}");
+    let text = format!("{MAKING} {what} {storage} {uefi}");
     hex(&Sha256::digest(text)[..6])
 }
 

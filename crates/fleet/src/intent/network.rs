@@ -178,6 +178,15 @@ impl Addressing {
     pub fn is_default(&self) -> bool {
         self.addresses.is_empty() && self.ipv4 == Dynamic::No && self.ipv6 == Dynamic::No
     }
+
+    /// Whether IPv4 was said, and whether IPv6 was.
+    pub(crate) fn families(&self) -> (bool, bool) {
+        let fixed = |is: fn(&IpAddr) -> bool| self.addresses.iter().any(|net| is(&net.addr()));
+        (
+            self.ipv4 != Dynamic::No || fixed(IpAddr::is_ipv4),
+            self.ipv6 != Dynamic::No || fixed(IpAddr::is_ipv6),
+        )
+    }
 }
 
 /// A route.

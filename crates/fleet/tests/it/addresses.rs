@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use fleet::{Outcome, Owner, intent::Nic};
+use fleet::{
+    Outcome, Owner,
+    intent::{Dynamic, Nic},
+};
 
 use crate::harness::{Bench, machine};
 
@@ -109,4 +112,22 @@ async fn an_address_that_came_later_is_found_when_it_is_the_guests_turn() {
     bench.run_for(Duration::from_mins(3)).await;
     assert!(has(&bench, &owner, "lan", "2001:db8::9"));
     assert_eq!(bench.progress(&owner).outcome, Outcome::Settled);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_card_that_is_to_have_both_families_is_asked_until_it_has_both() {
+    let mut bench = Bench::new();
+    bench.ready().await;
+    let mut intent = machine("web", TEMPLATE);
+    intent.nics[0].addressing.ipv4 = Dynamic::Dhcp;
+    intent.nics[0].addressing.ipv6 = Dynamic::Auto;
+    let owner = bench.want(intent);
+    bench.run().await;
+    assert_eq!(bench.progress(&owner).outcome, Outcome::Settled);
+    give(&bench, &owner, "lan", "2001:db8::9");
+    bench.run_for(Duration::from_secs(10)).await;
+    assert!(has(&bench, &owner, "lan", "2001:db8::9"));
+    bench.cluster().control().reset_counts();
+    bench.run_for(Duration::from_mins(4)).await;
+    assert_eq!(questions(&bench), 0, "{}", bench.counts());
 }

@@ -7,8 +7,8 @@ use fleet::{
     intent::{BackupMode, CloneMode, Disk, Init, InitMode, Power, Source, TemplateRef},
 };
 use pve::{
-    ConfigChange, GuestConfig, NodeName,
-    api::guest::{ConfigView, migrate::MigrateQemu},
+    ConfigChange, GuestConfig, NodeName, SnapshotName,
+    api::guest::{ConfigView, migrate::MigrateQemu, snapshot::CreateSnapshot},
 };
 
 use crate::harness::{Bench, machine, owner};
@@ -127,6 +127,42 @@ async fn a_disk_declared_again_is_the_old_one_and_its_place_is_free_meanwhile() 
     let after = config(&qemu).await;
     assert_eq!(volume(&after, "scsi1"), theirs);
     assert_eq!(volume(&after, "scsi2"), before);
+    assert_eq!(bench.progress(&owner).outcome, Outcome::Settled);
+}
+
+/// Takes the guest back to a snapshot, by hand.
+async fn go_back(bench: &mut Bench, qemu: &pve::Qemu, to: &SnapshotName) {
+    qemu.rollback(to, false).await.unwrap();
+    bench.run_for(Duration::from_mins(2)).await;
+}
+
+async fn take_snapshot(bench: &mut Bench, qemu: &pve::Qemu) -> SnapshotName {
+    let name = SnapshotName::new("before".to_owned()).unwrap();
+    let taken = CreateSnapshot::new(name.clone());
+    qemu.snapshot(&taken).await.unwrap();
+    bench.run_for(Duration::from_mins(1)).await;
+    name
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_disk_that_a_snapshot_brought_back_is_not_put_in_twice_when_it_is_declared_again() {
+    let (mut bench, owner, qemu) = settled(with_data()).await;
+    let before = volume(&config(&qemu).await, "scsi1");
+    let snapshot = take_snapshot(&mut bench, &qemu).await;
+    bench.want(machine("web", TEMPLATE));
+    bench.run().await;
+    assert_eq!(config(&qemu).await.get("scsi1"), None);
+    go_back(&mut bench, &qemu, &snapshot).await;
+    assert_eq!(
+        volume(&config(&qemu).await, "scsi1"),
+        before,
+        "what a snapshot brings is left alone"
+    );
+    bench.want(with_data());
+    bench.run().await;
+    let after = config(&qemu).await;
+    assert_eq!(volume(&after, "scsi1"), before);
+    assert_eq!(after.get("scsi2"), None, "{after:?}");
     assert_eq!(bench.progress(&owner).outcome, Outcome::Settled);
 }
 

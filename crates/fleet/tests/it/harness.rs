@@ -107,10 +107,15 @@ impl Bench {
 
     /// The process dies: what it knew is gone, what was stored is kept.
     pub(crate) fn restart(&mut self) {
+        self.restart_with(self.client());
+    }
+
+    /// The same, and the next one has another way to the cluster.
+    pub(crate) fn restart_with(&mut self, client: pve::Client) {
         self.fleet = Fleet::new();
         self.wakes = self.fleet.wakes();
         self.fleet
-            .connect(cluster_name(), self.client(), self.options.clone());
+            .connect(cluster_name(), client, self.options.clone());
     }
 
     pub(crate) fn want(&mut self, intent: GuestIntent) -> Owner {
@@ -130,6 +135,8 @@ impl Bench {
     pub(crate) fn delete(&mut self, owner: &Owner) {
         let matter = self.matters.get_mut(owner).expect("a known owner");
         matter.deleting = true;
+        // Who removes a guest does not say any more what it was made from.
+        matter.intent.source = Source::Empty;
         matter.last = None;
     }
 

@@ -3,7 +3,7 @@
 use std::{fmt::Write as _, time::Duration};
 
 use fleet::{
-    ImageProgress, ImageRecord, Outcome, StorageId,
+    ImageProgress, ImageRecord, Outcome, StepKind, StorageId,
     intent::{Checksum, ChecksumKind, CloneMode, ImageIntent, Source, TemplateRef, VmidRange},
     record::ReplicaStage,
 };
@@ -166,6 +166,74 @@ async fn two_owners_share_a_template_and_the_last_one_takes_it_away() {
         Outcome::Gone
     );
     assert_eq!(bench.inventory().await.guests.len(), before);
+}
+
+/// What was sent last before a crash is in no record.
+#[tokio::test(start_paused = true)]
+async fn a_template_that_was_begun_before_a_crash_is_not_forgotten_for_another_one_made_since() {
+    let url = web().await;
+    let mut bench = Bench::new();
+    bench.ready().await;
+    let before = bench.inventory().await.guests.len();
+    let (first, second) = (image("first", &url), image("second", &url));
+    let mut one = ImageRecord::default();
+    loop {
+        let progress = bench.fleet.image(&first, &one).await;
+        let flying = progress.record.replicas.values();
+        let mut flying = flying.flat_map(|replica| &replica.in_flight);
+        if flying.any(|task| task.step == StepKind::Create) {
+            break;
+        }
+        one = progress.record;
+        if progress.outcome != Outcome::Persist {
+            bench.run_for(Duration::from_secs(1)).await;
+        }
+    }
+    bench.restart();
+    bench.ready().await;
+    let mut two = ImageRecord::default();
+    drive(&mut bench, &second, &mut two, false).await;
+    bench.run_for(Duration::from_secs(15)).await;
+    for (intent, record) in [(&first, &mut one), (&second, &mut two)] {
+        let kept = drive(&mut bench, intent, record, false).await;
+        assert_eq!(kept.outcome, Outcome::Settled);
+        let gone = drive(&mut bench, intent, record, true).await;
+        assert_eq!(gone.outcome, Outcome::Gone);
+    }
+    assert_eq!(bench.inventory().await.guests.len(), before);
+}
+
+/// PVE copies tags and notes along.
+#[tokio::test(start_paused = true)]
+async fn a_template_that_somebody_made_of_an_images_template_is_neither_used_nor_removed() {
+    let url = web().await;
+    let mut bench = Bench::new();
+    bench.ready().await;
+    let (first, mut one) = (image("first", &url), ImageRecord::default());
+    drive(&mut bench, &first, &mut one, false).await;
+    let (node, replica) = one.replicas.first_key_value().unwrap();
+    let (node, original) = (node.clone(), replica.vmid);
+    let theirs = pve::Vmid::new(555).unwrap();
+    let copy = pve::CloneGuest {
+        full: Some(true),
+        ..pve::CloneGuest::new(theirs)
+    };
+    let handle = bench.client().node(&node);
+    handle.qemu(original).clone_to(&copy).await.unwrap();
+    bench.run_for(Duration::from_mins(1)).await;
+    handle.qemu(theirs).make_template().await.unwrap();
+    bench.run_for(Duration::from_mins(1)).await;
+    let gone = drive(&mut bench, &first, &mut one, true).await;
+    assert_eq!(gone.outcome, Outcome::Gone);
+    bench.run_for(Duration::from_mins(1)).await;
+    let (second, mut two) = (image("first", &url), ImageRecord::default());
+    let made = drive(&mut bench, &second, &mut two, false).await;
+    assert_eq!(made.outcome, Outcome::Settled);
+    assert!(two.replicas.values().all(|it| it.vmid != theirs), "{two:?}");
+    let gone = drive(&mut bench, &second, &mut two, true).await;
+    assert_eq!(gone.outcome, Outcome::Gone);
+    let config = handle.qemu(theirs).config(ConfigView::Next).await;
+    assert!(config.unwrap().is_template(), "theirs stays");
 }
 
 #[tokio::test(start_paused = true)]

@@ -28,4 +28,5 @@ mod paused;
 mod remove;
 mod restore;
 mod sources;
+mod tokens;
 mod trouble;

@@ -249,3 +249,24 @@ async fn a_mount_point_that_somebody_lets_the_next_start_take_out_stays() {
     assert_eq!(now(&lxc).await.get("mp0"), before.get("mp0"));
     assert_eq!(bench.progress(&owner).facts.drift, []);
 }
+
+/// PVE gives a name of a volume again once it is free.
+#[tokio::test(start_paused = true)]
+async fn a_mount_point_declared_again_does_not_take_the_place_of_one_that_came_since() {
+    let (mut bench, owner, mut intent, lxc) = settled(Power::Off, &["a"]).await;
+    declare(&mut intent, "local-lvm", &[]);
+    bench.want(intent.clone());
+    bench.run().await;
+    let unused = ConfigChange::delete(["unused0"]);
+    lxc.configure(&unused).await.unwrap();
+    for names in [&["b"][..], &["a", "b"]] {
+        declare(&mut intent, "local-lvm", names);
+        bench.want(intent.clone());
+        bench.run().await;
+    }
+    let after = now(&lxc).await;
+    let there = after.get("mp0").unwrap_or_default();
+    assert!(there.contains("mp=/srv/b"), "{after:?}");
+    let mounts = &bench.record(&owner).identity.as_ref().unwrap().mounts;
+    assert_ne!(mounts.get("a"), mounts.get("b"), "{mounts:?}");
+}

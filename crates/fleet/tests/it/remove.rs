@@ -252,3 +252,25 @@ async fn a_removal_that_fails_is_tried_ever_more_seldom_and_ends_when_it_can() {
     bench.run().await;
     assert_eq!(bench.progress(&owner).outcome, Outcome::Gone);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_guest_with_the_vmid_of_a_lost_one_is_looked_after_when_that_one_is_deleted() {
+    let (mut bench, lost, freed) = removed_by_hand().await;
+    bench.run_for(Duration::from_mins(1)).await;
+    assert!(matches!(
+        bench.progress(&lost).outcome,
+        Outcome::Failed { .. }
+    ));
+    let owner = bench.want(machine("next", TEMPLATE));
+    bench.run().await;
+    let identity = bench.record(&owner).identity.clone().unwrap();
+    assert_eq!(identity.vmid, freed);
+    let qemu = bench.client().node(&identity.node).qemu(freed);
+    bench.delete(&lost);
+    bench.run().await;
+    assert_eq!(bench.progress(&lost).outcome, Outcome::Gone);
+    let stop = pve::api::guest::power::Stop::default();
+    qemu.stop(stop).await.unwrap();
+    bench.run_for(Duration::from_secs(30)).await;
+    assert!(qemu.status().await.unwrap().is_running());
+}

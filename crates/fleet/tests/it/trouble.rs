@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use fleet::{
     ClusterName, Fleet, GuestRecord, Identity, NodeName, Options, Outcome, Owner, PowerFact,
-    StepKind, StorageId, Waiting, intent::Power, record::Leftover,
+    StepKind, StorageId, Waiting,
+    intent::{Power, Readiness, Source},
+    record::Leftover,
 };
 use pve::{
     ConfigChange, GuestConfig, VolumeId,
@@ -101,7 +103,9 @@ async fn a_guest_whose_node_left_the_cluster_is_waited_for_until_somebody_rescue
     let waits = bench.call_now(&owner).await;
     assert!(!waits.outcome.is_done(), "{waits:?}");
     bench.delete(&owner);
+    bench.cluster().control().reset_counts();
     bench.run_for(Duration::from_mins(5)).await;
+    assert!(bench.own_requests() <= 10, "{}", bench.counts());
     let waits = bench.call_now(&owner).await;
     assert!(!waits.outcome.is_done(), "PVE still has it: {waits:?}");
     let other = other_than(&bench, &identity.node);
@@ -441,4 +445,32 @@ async fn a_start_that_fails_again_and_again_is_tried_more_and_more_seldom() {
         "{}",
         bench.counts()
     );
+}
+
+/// A file is sent by the node that was asked.
+#[tokio::test(start_paused = true)]
+async fn an_upload_through_a_node_that_died_is_sent_again_through_another() {
+    let mut bench = Bench::life_like(7);
+    bench.ready().await;
+    let mut intent = machine("web", TEMPLATE);
+    intent.source = Source::Empty;
+    intent.policy.readiness = Readiness::Running;
+    intent.placement.nodes = vec![NodeName::new("pve2").unwrap()];
+    let owner = bench.want(intent);
+    let uploads = |bench: &Bench| {
+        let flying = &bench.record(&owner).in_flight;
+        flying.iter().any(|task| task.step == StepKind::UploadSeed)
+    };
+    while !uploads(&bench) {
+        bench.call_now(&owner).await;
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let upload = bench.record(&owner).in_flight.iter();
+    let mut upload = upload.filter(|task| task.step == StepKind::UploadSeed);
+    assert_eq!(upload.next().unwrap().upid.node().as_str(), "pve1");
+    bench.cluster().kill_node("pve1");
+    bench.answer_from("pve2");
+    bench.run_for(Duration::from_mins(3)).await;
+    let progress = bench.progress(&owner);
+    assert_eq!(progress.outcome, Outcome::Settled, "{}", bench.stories());
 }

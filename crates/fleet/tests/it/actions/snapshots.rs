@@ -180,6 +180,33 @@ async fn a_revert_whose_answer_is_lost_is_not_done_twice() {
     assert_eq!(reverts(&bench, &identity).await, before);
 }
 
+#[tokio::test(start_paused = true)]
+async fn somebody_elses_revert_is_not_taken_for_ours() {
+    let (mut bench, identity) = settled().await;
+    let qemu = bench.client().node(&identity.node).qemu(identity.vmid);
+    let theirs = pve::SnapshotName::new("theirs".to_owned()).unwrap();
+    let taken = pve::api::guest::snapshot::CreateSnapshot::new(theirs.clone());
+    qemu.snapshot(&taken).await.unwrap();
+    bench.run_for(Duration::from_mins(1)).await;
+    let mut record = ActionRecord::default();
+    let intent = snapshot(identity.vmid, SnapshotWish::Present);
+    drive!(bench, snapshot, intent, record);
+    let wish = SnapshotWish::Reverted {
+        generation: 1,
+        start: true,
+    };
+    let intent = snapshot(identity.vmid, wish);
+    record = bench.fleet.snapshot(&intent, &record).await.record;
+    assert!(record.reverting.is_some());
+    qemu.rollback(&theirs, false).await.unwrap();
+    bench.run_for(Duration::from_mins(1)).await;
+    let reverted = drive!(bench, snapshot, intent, record);
+    assert_eq!(reverted.record.reverted, 1);
+    assert_eq!(reverts(&bench, &identity).await, 2);
+    let now = qemu.config(pve::api::guest::ConfigView::Next).await;
+    assert_eq!(now.unwrap().get("parent"), Some("before-upgrade"));
+}
+
 /// The same task as PVE would call one it has thrown the log of away.
 fn forgotten(record: &ActionRecord) -> ActionRecord {
     let mut record = record.clone();
@@ -400,4 +427,74 @@ async fn a_snapshot_that_died_half_way_is_removed_and_taken_anew() {
     let list = qemu.snapshots().await.unwrap();
     let made = list.iter().find(|it| it.name == intent.name).unwrap();
     assert_eq!(made.snapstate, None);
+}
+
+/// Containers have no generation that would tell: they go on from the snapshot before one that is removed.
+#[tokio::test(start_paused = true)]
+async fn a_container_is_taken_back_though_the_snapshot_in_between_was_removed() {
+    let mut bench = Bench::new();
+    bench.ready().await;
+    let intent = crate::create::container(&bench).await;
+    let keeper = bench.want(intent);
+    bench.run().await;
+    let identity = bench.record(&keeper).identity.clone().unwrap();
+    let of = |wish| SnapshotIntent {
+        guest_owner: Some(keeper.clone()),
+        memory: false,
+        ..snapshot(identity.vmid, wish)
+    };
+    let mut record = ActionRecord::default();
+    let taken = of(SnapshotWish::Present);
+    let taken = drive!(bench, snapshot, taken, record);
+    assert_eq!(taken.outcome, Outcome::Settled, "{}", bench.stories());
+    let node = bench.client().node(&identity.node);
+    let lxc = node.lxc(identity.vmid);
+    let between = pve::SnapshotName::new("between".to_owned()).unwrap();
+    let create = pve::api::guest::snapshot::CreateSnapshot::new(between.clone());
+    lxc.snapshot(&create).await.unwrap();
+    bench.run_for(Duration::from_mins(1)).await;
+    let intent = of(SnapshotWish::Reverted {
+        generation: 1,
+        start: true,
+    });
+    record = bench.fleet.snapshot(&intent, &record).await.record;
+    assert!(record.reverting.is_some());
+    lxc.delete_snapshot(&between, false).await.unwrap();
+    bench.run_for(Duration::from_mins(1)).await;
+    let reverted = drive!(bench, snapshot, intent, record);
+    assert_eq!(reverted.record.reverted, 1);
+    let filter = pve::task::TaskFilter {
+        kind: Some("vzrollback".to_owned()),
+        source: pve::task::Source::All,
+        ..pve::task::TaskFilter::default()
+    };
+    assert_eq!(node.tasks(&filter).await.unwrap().len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_snapshot_whose_call_takes_effect_late_is_removed_with_its_object() {
+    let (mut bench, identity) = settled().await;
+    let route = "POST /nodes/{node}/qemu/{vmid}/snapshot";
+    let lost = Fault::once(route, Action::DropRequest);
+    bench.cluster().control().inject(lost);
+    let mut record = ActionRecord::default();
+    let present = snapshot(identity.vmid, SnapshotWish::Present);
+    record = bench.fleet.snapshot(&present, &record).await.record;
+    let absent = snapshot(identity.vmid, SnapshotWish::Absent);
+    let waits = bench.fleet.snapshot(&absent, &record).await;
+    assert!(
+        matches!(waits.outcome, Outcome::Waiting { .. }),
+        "{waits:?}"
+    );
+    let qemu = bench.client().node(&identity.node).qemu(identity.vmid);
+    let name = pve::SnapshotName::new(present.name.clone()).unwrap();
+    let mut late = pve::api::guest::snapshot::CreateSnapshot::new(name);
+    late.description = Some(fleet::mark::describe(&present.description, &present.owner));
+    qemu.snapshot(&late).await.unwrap();
+    bench.run_for(Duration::from_secs(5)).await;
+    let gone = drive!(bench, snapshot, absent, record);
+    assert_eq!(gone.outcome, Outcome::Gone);
+    bench.run_for(Duration::from_mins(1)).await;
+    let left = qemu.snapshots().await.unwrap();
+    assert!(left.iter().all(|it| it.name != present.name), "{left:?}");
 }

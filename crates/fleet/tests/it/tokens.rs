@@ -1,0 +1,98 @@
+//! Tokens that may not see everybody's tasks: PVE's common list shows them none, not even their own.
+
+use std::time::Duration;
+
+use fleet::{
+    NodeName, Outcome, StepKind,
+    intent::{CloneMode, Source, TemplateRef},
+};
+use pve_sim::{Latency, Simulator, WorldFile};
+
+use crate::harness::{Bench, machine};
+
+const WORLD: &str = r"
+clusters:
+  - name: lab
+    users:
+      - id: oxmox@pve
+        tokens: [{ id: op, secret: 11111111-2222-3333-4444-555555555555, privsep: false }]
+    acl:
+      - { path: /vms, user: oxmox@pve, role: Administrator }
+      - { path: /storage, user: oxmox@pve, role: Administrator }
+      - { path: /nodes, user: oxmox@pve, role: Administrator }
+      - { path: /sdn, user: oxmox@pve, role: Administrator }
+      - { path: /mapping, user: oxmox@pve, role: Administrator }
+";
+
+/// A bench whose engine has such a token.
+async fn bench() -> Bench {
+    let world = WorldFile::parse(WORLD).unwrap();
+    let sim = Simulator::builder().seed(7).world(world);
+    let mut bench = Bench::with(sim.latency(Latency::real()).build());
+    connect(&mut bench).await;
+    bench
+}
+
+/// What was known is gone, and the token is used from now on.
+async fn connect(bench: &mut Bench) {
+    let token = "11111111-2222-3333-4444-555555555555";
+    let credentials = pve::Credentials::token("oxmox@pve!op", token).unwrap();
+    let client = pve::Client::builder()
+        .endpoint("https://pve1:8006")
+        .service(bench.cluster().endpoint("pve1"))
+        .credentials(credentials)
+        .build()
+        .unwrap();
+    bench.restart_with(client);
+    bench.ready().await;
+}
+
+fn full_copy(name: &str) -> fleet::GuestIntent {
+    let mut intent = machine(name, "ubuntu-24-04");
+    intent.source = Source::Template {
+        from: TemplateRef::Name("ubuntu-24-04".to_owned()),
+        mode: CloneMode::Full,
+        snapshot: None,
+    };
+    intent.placement.nodes = vec![NodeName::new("pve1").unwrap()];
+    intent
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_copy_that_was_begun_before_a_crash_is_waited_for() {
+    let mut bench = bench().await;
+    let owner = bench.want(full_copy("web"));
+    let copies = |bench: &Bench| {
+        let mut flying = bench.record(&owner).in_flight.iter();
+        flying.any(|task| matches!(task.step, StepKind::Clone | StepKind::Create))
+    };
+    while !copies(&bench) {
+        bench.call_now(&owner).await;
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    // What PVE answered was never written down.
+    let matter = bench.matters.get_mut(&owner).unwrap();
+    matter.record.in_flight.clear();
+    matter.last = None;
+    connect(&mut bench).await;
+    bench.run().await;
+    let story = bench.matters[&owner].story.join("\n");
+    assert_eq!(bench.progress(&owner).outcome, Outcome::Settled, "{story}");
+    assert_eq!(bench.inventory().await.of(&owner).len(), 1, "{story}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn tasks_are_asked_for_by_the_list_of_their_node() {
+    let mut bench = bench().await;
+    for number in 0..10 {
+        bench.want(full_copy(&format!("web-{number}")));
+    }
+    bench.run().await;
+    let counts = bench.cluster().control().counts();
+    let by_name = counts.get("GET /nodes/{node}/tasks/{upid}/status");
+    assert!(
+        by_name.is_none_or(|count| *count <= 30),
+        "{}",
+        bench.counts()
+    );
+}
