@@ -226,7 +226,6 @@ impl Context {
     where
         K: Kind + Resource<Scope = NamespaceResourceScope>,
     {
-        let uid = object.uid().unwrap_or_default();
         if object.finalizers().iter().any(|f| f == finalizer::<K>()) {
             let rest = object
                 .finalizers()
@@ -239,10 +238,15 @@ impl Context {
                 other => other?,
             }
         }
+        Ok(())
+    }
+
+    /// Forgets an object that is gone.
+    pub(crate) fn forget<K: Kind>(&self, object: &K) {
+        let uid = object.uid().unwrap_or_default();
         self.statuses.forget(&uid);
         self.events.forget(&uid);
         self.failures.clear(&uid);
-        Ok(())
     }
 
     async fn set_finalizers<K>(&self, object: &K, finalizers: Vec<String>) -> Result<(), Error>

@@ -33,7 +33,7 @@ use tokio_stream::wrappers::UnboundedReceiverStream;
 
 use crate::{
     events::{Events, Severity},
-    known::{Known, Notes},
+    known::{Known, Notes, is_gone},
     readable::{Readable, Unreadable},
 };
 
@@ -331,6 +331,10 @@ impl SpecChanges {
             .seen
             .lock()
             .unwrap_or_else(std::sync::PoisonError::into_inner);
+        if is_gone(object) {
+            seen.remove(&key);
+            return true;
+        }
         seen.insert(key, print) != Some(print)
     }
 }

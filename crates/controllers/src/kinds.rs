@@ -13,10 +13,10 @@ use futures::{future::BoxFuture, stream::FuturesUnordered};
 use kube::{Client, Resource as _, runtime::reflector::ObjectRef};
 
 use crate::{
-    context::owned_by,
+    context::{Context, owned_by},
     events::Events,
     hub::{Queue, Requests, SpecChanges, Watch, in_namespace},
-    known::Known,
+    known::{Known, is_gone},
 };
 
 macro_rules! kinds {
@@ -58,6 +58,18 @@ macro_rules! kinds {
                     self.$field.subscribe(move |object| {
                         if changes.is_new(object) {
                             queue.push_object(object);
+                        }
+                    });
+                })*
+            }
+
+            /// Of what is gone nothing is remembered.
+            pub(crate) fn forget_gone(&mut self, context: &Arc<Context>) {
+                $({
+                    let context = context.clone();
+                    self.$field.subscribe(move |object| {
+                        if is_gone(object) {
+                            context.forget(object);
                         }
                     });
                 })*

@@ -8,7 +8,12 @@ use std::{
     sync::{Arc, PoisonError, RwLock},
 };
 
-use kube::runtime::{reflector::ObjectRef, watcher::Event};
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::{
+    ResourceExt as _,
+    runtime::{reflector::ObjectRef, watcher::Event},
+};
 use tokio::sync::SetOnce;
 
 use crate::{
@@ -164,7 +169,7 @@ impl<K: Kind> Notes<K> {
             }
             Event::Delete(object) => {
                 objects.remove(&key(&object));
-                vec![Arc::new(object)]
+                vec![gone(object)]
             }
             Event::Init => {
                 self.listed = Objects::new();
@@ -179,7 +184,7 @@ impl<K: Kind> Notes<K> {
                 let gone = before
                     .into_iter()
                     .filter(|(key, _)| !objects.contains_key(key))
-                    .map(|(_, object)| object);
+                    .map(|(_, object)| gone(Arc::unwrap_or_clone(object)));
                 let told = gone.chain(objects.values().cloned()).collect();
                 drop(objects);
                 self.is_seen();
@@ -187,6 +192,21 @@ impl<K: Kind> Notes<K> {
             }
         }
     }
+}
+
+/// An object as it is told of when it has gone: deleted, and held by nobody. The last that was seen of it may be neither.
+fn gone<K: Kind>(mut object: K) -> Arc<K> {
+    let meta = object.meta_mut();
+    meta.finalizers = None;
+    // When, nobody knows; nor does it matter any more.
+    meta.deletion_timestamp
+        .get_or_insert(Time(Timestamp::default()));
+    Arc::new(object)
+}
+
+/// Whether an object is told of because it has gone.
+pub(crate) fn is_gone<K: Kind>(object: &K) -> bool {
+    object.meta().deletion_timestamp.is_some() && object.finalizers().is_empty()
 }
 
 #[cfg(test)]

@@ -26,6 +26,7 @@ mod pace;
 mod readable;
 mod removal;
 mod run;
+mod secrets;
 mod status;
 mod vm;
 mod work;

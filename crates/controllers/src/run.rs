@@ -71,6 +71,7 @@ pub async fn run(client: Client, options: Options, stop: CancellationToken) {
         queues.clone(),
     ));
     watches.requeue_own(&queues);
+    watches.forget_gone(&context);
     status::wire(&mut watches, &context);
     vm::wire(&mut watches, &context);
     capi::wire(&mut watches, &context);

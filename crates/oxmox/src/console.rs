@@ -29,10 +29,12 @@ use axum::{Extension, Router};
 use controllers::Clock;
 use fleet::{ClusterName, Fleet, NodeName, Vmid};
 use kube::Client;
+use pve::{GuestConfig, api::guest::ConfigView, prop::Smbios};
 use secrecy::ExposeSecret as _;
 use serde::Deserialize;
 use tokio::net::TcpListener;
 use tokio_util::sync::{CancellationToken, DropGuard};
+use uuid::Uuid;
 
 pub(crate) use permit::{digest, token};
 
@@ -240,6 +242,11 @@ async fn open(
         Refusal::new(StatusCode::BAD_GATEWAY, text)
     };
     let guest = pve.node(&node).qemu(vmid);
+    let config = guest.config(ConfigView::Current).await.map_err(failed)?;
+    if !is_marked_by(&config, machine) && !is_of(&config, status.uuid.as_deref()) {
+        let text = format!("guest {vmid} is another one than this machine's, which is gone");
+        return Err(Refusal::new(StatusCode::CONFLICT, text));
+    }
     let hung_up = || {
         let text = "Proxmox VE hung up before the console was open: does the machine run?";
         Refusal::new(StatusCode::BAD_GATEWAY, text)
@@ -261,6 +268,23 @@ async fn open(
             Ok((line, Some(password)))
         }
     }
+}
+
+/// Whether a guest carries the machine's mark, whose last part is its UID.
+fn is_marked_by(config: &GuestConfig, machine: &VirtualMachine) -> bool {
+    let owner = config.description().and_then(fleet::mark::owner_of);
+    let uid = machine.metadata.uid.as_deref();
+    owner.is_some_and(|owner| owner.as_str().rsplit('/').next() == uid)
+}
+
+/// Whether a guest is the machine's, and not only of the same number. One that was taken over may have no UUID to tell it by.
+fn is_of(config: &GuestConfig, uuid: Option<&str>) -> bool {
+    let known: Option<Uuid> = uuid.and_then(|text| text.parse().ok());
+    let Some(known) = known.filter(|uuid| !uuid.is_nil()) else {
+        return true;
+    };
+    let smbios = config.get("smbios1").and_then(|text| text.parse().ok());
+    smbios.and_then(|smbios: Smbios| smbios.uuid) == Some(known)
 }
 
 fn bearer(headers: &HeaderMap) -> Option<String> {

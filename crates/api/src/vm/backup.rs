@@ -12,6 +12,9 @@ use super::{
     record::FleetRecord,
 };
 
+/// Everything but what becomes of it at its end.
+const SAME: &str = "self.vmRef == oldSelf.vmRef && self.storage == oldSelf.storage && self.mode == oldSelf.mode && self.compression == oldSelf.compression && has(self.notes) == has(oldSelf.notes) && (!has(self.notes) || self.notes == oldSelf.notes)";
+
 /// A backup of a machine, made by PVE on one of its storages.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[kube(
@@ -42,7 +45,7 @@ use super::{
     )
 )]
 #[serde(rename_all = "camelCase")]
-#[x_kube(validation = Rule::new("self == oldSelf").message("a VMBackup is made once and cannot change; make another one"))]
+#[x_kube(validation = Rule::new(SAME).message("a VMBackup is made once and cannot change but for its deletionPolicy; make another one"))]
 pub struct VMBackupSpec {
     /// The machine, or with `kind: Container` a container.
     pub vm_ref: GuestRef,

@@ -427,7 +427,7 @@ pub const LARGER_DISKS: &str = "LargerDisks";
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct VirtualMachineStatus {
-    /// `Ready`, `Provisioned`, `Running`, `RestartRequired`, `Drifted`, …
+    /// `Ready`, `Provisioned`, `RestartRequired`, `Drifted`, …
     #[schemars(schema_with = "ConditionList::schema")]
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<Condition>,

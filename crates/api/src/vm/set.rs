@@ -12,6 +12,9 @@ use serde::{Deserialize, Serialize};
 
 use super::{common::ConditionList, machine::VirtualMachineSpec};
 
+/// What only one machine can have.
+const ONE_OF_A_KIND: &str = "self.replicas <= 1 || !has(self.template.spec.adopt) && (!has(self.template.spec.networks) || !self.template.spec.networks.exists(n, has(n.staticIP) || has(n.mac)))";
+
 /// Several machines alike, numbered, with a rolling update when the template changes.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[kube(
@@ -47,6 +50,7 @@ use super::{common::ConditionList, machine::VirtualMachineSpec};
 )]
 #[serde(rename_all = "camelCase")]
 #[x_kube(validation = Rule::new("self.selector == oldSelf.selector").message("selector cannot change: it is how the set knows its machines; make another VMSet"))]
+#[x_kube(validation = Rule::new(ONE_OF_A_KIND).message("template.spec: a staticIP, a mac and adopt are one machine's only; leave them out, or set replicas to 1"))]
 pub struct VMSetSpec {
     /// How many.
     #[serde(default = "one")]

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use api::vm::{
-    CloneFrom, LocalRef, ManagementPolicy, Network, VMClone, VMCloneStatus, VirtualMachine,
-    VirtualMachineSpec,
+    CloneFrom, CloudInit, DeliveryMode, LocalRef, ManagementPolicy, Network, UserData, VMClone,
+    VMCloneStatus, VirtualMachine, VirtualMachineSpec,
 };
 use kube::ResourceExt as _;
 
@@ -187,7 +187,7 @@ fn copied_spec(clone: &VMClone, source: &VirtualMachine) -> VirtualMachineSpec {
         memory: source.memory.filter(|_| target.class_ref.is_none()),
         class_ref: target.class_ref.or_else(|| source.class_ref.clone()),
         networks,
-        user_data: target.user_data,
+        user_data: target.user_data.or_else(|| no_ones_addresses(source)),
         placement_ref: target
             .placement_ref
             .or_else(|| source.placement_ref.clone()),
@@ -207,6 +207,18 @@ fn copied_spec(clone: &VMClone, source: &VirtualMachine) -> VirtualMachineSpec {
         linked_clone: Some(clone.spec.linked_clone),
         ..source.clone()
     }
+}
+
+/// A copy has what PVE's own cloud-init tells its source at every start: it is told that none of the addresses are its own.
+fn no_ones_addresses(source: &VirtualMachineSpec) -> Option<UserData> {
+    let mode = source.user_data.as_ref()?.cloud_init.as_ref()?.mode;
+    (mode == Some(DeliveryMode::Native)).then(|| UserData {
+        cloud_init: Some(CloudInit {
+            mode,
+            ..CloudInit::default()
+        }),
+        ..UserData::default()
+    })
 }
 
 #[cfg(test)]

@@ -143,20 +143,16 @@ pub(crate) async fn reconcile(
         status = report(&context, &container, &before, progress);
         write(&context, &container, &status).await?;
         announce(&context, &container, &before, &status).await;
+        let moves = follow::rests(&outcome, &record(&status))
+            && follow::follow(&context, &*container, &stay(&container, &status)).await?;
         match outcome {
             Outcome::Persist => {}
             Outcome::Waiting { retry, .. } => return Ok(Action::requeue(retry)),
             Outcome::Working { .. } => return Ok(Action::requeue(PATIENCE)),
-            Outcome::Settled => {
-                let stay = stay(&container, &status);
-                let moves = follow::follow(&context, &*container, &stay).await?;
-                return Ok(if moves {
-                    Action::requeue(PATIENCE)
-                } else {
-                    Action::await_change()
-                });
+            Outcome::Settled if moves => return Ok(Action::requeue(PATIENCE)),
+            Outcome::Settled | Outcome::Gone | Outcome::Failed { .. } => {
+                return Ok(Action::await_change());
             }
-            Outcome::Gone | Outcome::Failed { .. } => return Ok(Action::await_change()),
         }
     }
 }

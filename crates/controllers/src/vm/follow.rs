@@ -13,7 +13,7 @@ use api::vm::{
     Container, GuestRef, MIGRATION_FAILED, Phase, VMMigration, VMMigrationSpec, VirtualMachine,
     condition,
 };
-use fleet::{ClusterName, NodeName};
+use fleet::{ClusterName, Failure, GuestRecord, NodeName, Outcome, Waiting, record::Stage};
 use jiff::SignedDuration;
 use kube::{
     Api, Resource, ResourceExt as _,
@@ -60,6 +60,22 @@ pub(super) fn wire(watches: &mut Watches, context: &Arc<Context>) {
             }
         }
     });
+}
+
+/// Whether a guest may be moved: nothing is being done to it, though it may not be as declared, or may say nothing.
+pub(super) fn rests(outcome: &Outcome, record: &GuestRecord) -> bool {
+    match outcome {
+        Outcome::Settled => true,
+        Outcome::Waiting {
+            what: Waiting::Guest,
+            ..
+        }
+        | Outcome::Failed {
+            why: Failure::Invalid,
+            ..
+        } => record.in_flight.is_empty() && record.stage >= Stage::Started,
+        _ => false,
+    }
 }
 
 /// Sees to it that a guest is on the node its spec names. Says whether it is still elsewhere.

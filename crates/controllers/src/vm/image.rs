@@ -120,7 +120,10 @@ fn record(status: &VMImageStatus) -> Record {
 /// The clusters that still have something of an image.
 pub(crate) fn clusters(status: &VMImageStatus) -> Vec<ClusterName> {
     let targets = record(status).targets.into_iter();
-    targets.map(|target| target.cluster).collect()
+    targets
+        .filter(|target| !target.record.replicas.is_empty())
+        .map(|target| target.cluster)
+        .collect()
 }
 
 /// An image is looked at when a machine that names it, or a Provider, comes, goes or changes.
@@ -223,6 +226,13 @@ impl Work<'_> {
         let mut at = 0;
         while let Some(target) = self.kept.targets.get(at).cloned() {
             if busy.contains(&target.cluster) {
+                let needed = needs.iter().any(|need| target.answers(need));
+                let outcome = if target.record.is_complete() {
+                    Outcome::Settled
+                } else {
+                    Outcome::Persist
+                };
+                self.said.push(report::Said::new(&target, needed, &outcome));
                 at += 1;
                 continue;
             }

@@ -187,8 +187,9 @@ pub(crate) async fn reconcile(
     }
     let (status, outcome) = advance(&context, &machine, before.clone(), &intent).await?;
     context.providers.log(&intent.cluster, &*machine, &outcome);
-    if matches!(outcome, Outcome::Settled)
+    if follow::rests(&outcome, &record(&status))
         && follow::follow(&context, &*machine, &stay(&machine, &status)).await?
+        && outcome == Outcome::Settled
     {
         return Ok(Action::requeue(PATIENCE));
     }

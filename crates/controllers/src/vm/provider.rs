@@ -2,6 +2,7 @@
 
 mod connection;
 mod report;
+mod secrets;
 
 use std::{
     collections::BTreeMap,
@@ -50,7 +51,12 @@ pub(crate) struct Connections {
     known: Mutex<BTreeMap<ClusterName, Settings>>,
     follow: UnboundedSender<Follow>,
     followed: Mutex<Option<UnboundedReceiver<Follow>>>,
+    /// The Secrets that are kept for a Provider, by its UID.
+    held: Mutex<BTreeMap<String, Held>>,
 }
+
+/// What was kept, for which generation of the Provider.
+type Held = (Option<i64>, Vec<String>);
 
 impl Default for Connections {
     fn default() -> Self {
@@ -59,6 +65,7 @@ impl Default for Connections {
             known: Mutex::default(),
             follow,
             followed: Mutex::new(Some(followed)),
+            held: Mutex::default(),
         }
     }
 }
@@ -70,6 +77,19 @@ impl Connections {
             .unwrap_or_else(PoisonError::into_inner)
             .get(name)
             .cloned()
+    }
+
+    fn holds(&self, uid: &str) -> Option<Held> {
+        let held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        held.get(uid).cloned()
+    }
+
+    fn hold(&self, uid: String, what: Option<Held>) {
+        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        match what {
+            Some(what) => drop(held.insert(uid, what)),
+            None => drop(held.remove(&uid)),
+        }
     }
 
     /// Nodes the Provider limits itself to.
@@ -141,45 +161,48 @@ impl Connections {
     }
 }
 
-/// A Provider is looked at again when a machine that uses it goes.
+/// A Provider is looked at again when something that uses it comes or goes.
 pub(crate) fn wire(watches: &mut Watches, context: &Arc<Context>) {
-    let context = context.clone();
+    let to = context.clone();
     watches.machines.subscribe(move |machine| {
         let status = machine.status.as_ref();
-        let recorded = status.and_then(super::machine::recorded_cluster);
-        if let Some((place, name)) = recorded
-            .as_ref()
-            .and_then(|name| name.as_str().split_once('/'))
-        {
-            context
-                .queues
-                .providers
-                .push(ObjectRef::new(name).within(place));
-        }
+        look_again(&to, status.and_then(super::machine::recorded_cluster));
     });
+    let to = context.clone();
+    watches.containers.subscribe(move |container| {
+        let status = container.status.as_ref();
+        look_again(&to, status.and_then(super::container::recorded_cluster));
+    });
+    let to = context.clone();
+    watches.images.subscribe(move |image| {
+        let status = image.status.as_ref();
+        look_again(&to, status.into_iter().flat_map(super::image::clusters));
+    });
+    let to = context.clone();
+    watches.backups.subscribe(move |backup| {
+        let kept = backup.status.as_ref().and_then(|it| it.record.as_ref());
+        let subject = super::action::record(kept).subject;
+        look_again(&to, subject.map(|of| of.cluster));
+    });
+}
+
+fn look_again(context: &Context, clusters: impl IntoIterator<Item = ClusterName>) {
+    for cluster in clusters {
+        if let Some((place, name)) = cluster.as_str().split_once('/') {
+            let provider = ObjectRef::new(name).within(place);
+            context.queues.providers.push(provider);
+        }
+    }
 }
 
 /// Looks at the Providers that read a Secret.
 pub(crate) fn secret_changed(context: &Context, secret: &ObjectRef<Secret>) {
     let place = secret.namespace.as_deref().unwrap_or_default();
     for provider in context.stores.providers.state() {
-        let own = namespace(&*provider);
-        let named = provider.spec.credential_secret_ref.as_ref();
-        let credentials = (
-            named
-                .and_then(|r| r.namespace.clone())
-                .unwrap_or_else(|| own.clone()),
-            named.map_or(DEFAULT_SECRET, |r| r.name.as_str()),
-        );
-        let env = provider
-            .spec
-            .runtime
-            .iter()
-            .flat_map(|runtime| &runtime.env);
-        let in_env = env
-            .filter_map(|var| var.value_from.as_ref()?.secret_key_ref.as_ref())
-            .any(|key| own == place && key.name == secret.name);
-        if in_env || (credentials.0 == place && credentials.1 == secret.name) {
+        if namespace(&*provider) == place && secrets::names(&provider).contains(&secret.name) {
+            context
+                .providers
+                .hold(provider.uid().unwrap_or_default(), None);
             context.queues.providers.push_object(&provider);
         }
     }
@@ -276,11 +299,14 @@ pub(crate) async fn reconcile(
     if leaving && users.is_empty() {
         context.fleet.disconnect(&name);
         context.providers.remove(&name);
+        secrets::release(&context, &provider).await?;
         context.release(&*provider).await?;
         return Ok(Action::await_change());
     }
+    let mut going = false;
     if !leaving {
         context.hold(&*provider).await?;
+        going = secrets::hold(&context, &provider).await?;
     }
     let connected = match settings(&context, &provider).await {
         Ok(wanted) => connect(&provider, &context, &name, wanted).await,
@@ -326,7 +352,7 @@ pub(crate) async fn reconcile(
         )
         .await?;
     // Refused credentials are read again though nobody told of new ones: a Provider that missed them would stay so for ever.
-    Ok(if facts.refused || reads_config_map(&provider) {
+    Ok(if going || facts.refused || reads_config_map(&provider) {
         Action::requeue(RECHECK)
     } else {
         Action::await_change()

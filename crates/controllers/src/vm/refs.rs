@@ -178,22 +178,12 @@ fn any_provider(
                 ),
             )
         })?;
-        let allowed = &found.spec.allowed_namespaces;
-        if theirs != place && !allowed.iter().any(|ns| ns == "*" || ns == place) {
-            return Err(Missing::new(
-                "ProviderNotAllowed",
-                format!(
-                    "Provider {theirs}/{} does not let namespace {place:?} use it; its owner can add it to spec.allowedNamespaces",
-                    named.name
-                ),
-            ));
-        }
-        return Ok(found);
+        return allowed(found, place);
     }
     if let Some((theirs, name)) = recorded.and_then(|name| name.as_str().split_once('/'))
         && let Some(found) = find(store, theirs, name)
     {
-        return Ok(found);
+        return allowed(found, place);
     }
     let mut here = store.state_filter(|provider| namespace(provider) == place);
     match (here.pop(), here.is_empty()) {
@@ -209,6 +199,34 @@ fn any_provider(
             ),
         )),
     }
+}
+
+/// A Provider, if a namespace may use it.
+fn allowed(provider: Arc<Provider>, place: &str) -> Result<Arc<Provider>, Missing> {
+    let theirs = namespace(&*provider);
+    let allowed = &provider.spec.allowed_namespaces;
+    if theirs != place && !allowed.iter().any(|ns| ns == "*" || ns == place) {
+        return Err(Missing::new(
+            "ProviderNotAllowed",
+            format!(
+                "Provider {theirs}/{} does not let namespace {place:?} use it; its owner can add it to spec.allowedNamespaces",
+                provider.name_any()
+            ),
+        ));
+    }
+    Ok(provider)
+}
+
+/// Whether a namespace may have something new done on a cluster. What is known of one that is gone says its end.
+pub(super) fn may_use(
+    context: &Context,
+    place: &str,
+    cluster: &ClusterName,
+) -> Result<(), Missing> {
+    let provider = cluster.as_str().split_once('/');
+    let provider =
+        provider.and_then(|(theirs, name)| find(&context.stores.providers, theirs, name));
+    provider.map_or(Ok(()), |provider| allowed(provider, place).map(drop))
 }
 
 /// The name the engine knows a Provider's cluster by.

@@ -15,9 +15,10 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::{
     Api, ResourceExt as _,
-    api::{DeleteParams, ObjectMeta, PostParams},
+    api::{DeleteParams, ObjectMeta, Patch, PatchParams, PostParams, Preconditions},
     runtime::reflector::ObjectRef,
 };
+use serde_json::json;
 
 use super::{made::REFUSED, snapshot};
 use crate::{
@@ -105,9 +106,22 @@ pub(crate) async fn reconcile(
     let mut last = before.last_schedule_time.clone();
     let mut refused = None;
     if let Some(at) = due.filter(|_| !machines.is_empty()) {
+        let mut skipped = Vec::new();
         for machine in &machines {
+            if let Some(open) = open(&schedule, &context, machine, at) {
+                skipped.push((machine.name_any(), open));
+                continue;
+            }
             let hindered = take(&schedule, &context, machine, at).await?;
             refused = refused.or(hindered);
+        }
+        if let Some((machine, open)) = skipped.iter().min() {
+            let others = match skipped.len() - 1 {
+                0 => String::new(),
+                count => format!(", nor of {count} others"),
+            };
+            let text = format!("no snapshot of {machine} now: {open} is not taken yet{others}");
+            context.warn(&*schedule, "Skipped", &text).await;
         }
         if refused.is_none() {
             last = Some(Time(at));
@@ -205,6 +219,33 @@ fn machines(schedule: &VMSnapshotSchedule, context: &Context) -> Vec<Arc<Virtual
     })
 }
 
+/// A snapshot of a machine from an earlier time that is still to be taken. Others after it would show the same moment: while
+/// Proxmox VE is away they would only pile up.
+fn open(
+    schedule: &VMSnapshotSchedule,
+    context: &Context,
+    machine: &VirtualMachine,
+    at: Timestamp,
+) -> Option<String> {
+    let of = GuestRef::machine(machine.name_any());
+    let now = names(&schedule.name_any(), &machine.name_any(), at);
+    let ours = ours(schedule, context).into_iter();
+    let open = ours.filter(|it| it.spec.vm_ref == of && snapshot::is_open(it));
+    open.map(|it| it.name_any())
+        .filter(|name| !now.contains(name))
+        .min()
+}
+
+/// The snapshots of a schedule.
+fn ours(schedule: &VMSnapshotSchedule, context: &Context) -> Vec<Arc<VMSnapshot>> {
+    let (place, name) = (namespace(schedule), schedule.name_any());
+    context.stores.snapshots.state_filter(|snapshot| {
+        namespace(snapshot) == place
+            && snapshot.labels().get(SCHEDULE) == Some(&name)
+            && snapshot.metadata.deletion_timestamp.is_none()
+    })
+}
+
 /// Takes a snapshot of one machine, or says why it cannot.
 async fn take(
     schedule: &VMSnapshotSchedule,
@@ -281,24 +322,17 @@ async fn prune(
     context: &Context,
     now: Timestamp,
 ) -> Result<(usize, Option<Timestamp>), Error> {
-    let (place, name) = (namespace(schedule), schedule.name_any());
-    let ours = context.stores.snapshots.state_filter(|snapshot| {
-        namespace(snapshot) == place
-            && snapshot.labels().get(SCHEDULE) == Some(&name)
-            && snapshot.metadata.deletion_timestamp.is_none()
-    });
     let retention = schedule.spec.retention.clone().unwrap_or_default();
     let mut by_machine: BTreeMap<String, Vec<Arc<VMSnapshot>>> = BTreeMap::new();
-    for snapshot in ours {
+    for snapshot in ours(schedule, context) {
         by_machine
             .entry(snapshot.spec.vm_ref.name.clone())
             .or_default()
             .push(snapshot);
     }
-    let api: Api<VMSnapshot> = context.api_in(&place);
     let most = retention.max_age_hours;
     let most = most.map(|hours| SignedDuration::from_hours(hours.into()));
-    let (mut kept, mut outdated) = (0, None);
+    let (mut excess, mut kept, mut outdated) = (Vec::new(), 0, None);
     for snapshots in by_machine.values_mut() {
         snapshots.sort_by_key(|snapshot| {
             std::cmp::Reverse(
@@ -336,13 +370,7 @@ async fn prune(
             let too_old = most.is_some_and(|most| age > most);
             let stale = failed && (bad > 1 || too_old);
             if !pinned && (lost || stale || ready && (too_many || too_old)) {
-                match api
-                    .delete(&snapshot.name_any(), &DeleteParams::default())
-                    .await
-                {
-                    Err(kube::Error::Api(status)) if status.code == 404 => {}
-                    other => drop(other?),
-                }
+                excess.push(snapshot.clone());
             } else {
                 kept += 1;
                 if ready && !pinned {
@@ -352,7 +380,65 @@ async fn prune(
             }
         }
     }
-    Ok((kept, outdated))
+    let stay = remove(schedule, context, &excess).await?;
+    if stay > 0 {
+        // Somebody was faster: it is looked again.
+        outdated = Some(now);
+    }
+    Ok((kept + stay, outdated))
+}
+
+/// Removes snapshots, unless somebody has changed them or the schedule since they were looked at; returns how many stay.
+///
+/// Of those whose guest is not a machine's any more only the objects go: a guest that was retained keeps what was taken of it.
+async fn remove(
+    schedule: &VMSnapshotSchedule,
+    context: &Context,
+    excess: &[Arc<VMSnapshot>],
+) -> Result<usize, Error> {
+    if excess.is_empty() {
+        return Ok(0);
+    }
+    let name = schedule.name_any();
+    let now = context.api(schedule).get_opt(&name).await?;
+    let is_same = |now: VMSnapshotSchedule| {
+        now.uid() == schedule.uid() && now.metadata.generation == schedule.metadata.generation
+    };
+    if !now.is_some_and(is_same) {
+        return Ok(excess.len());
+    }
+    let api: Api<VMSnapshot> = context.api_in(&namespace(schedule));
+    let mut kept = 0;
+    for snapshot in excess {
+        let name = snapshot.name_any();
+        let mut version = snapshot.resource_version();
+        if snapshot::is_lost(snapshot) && snapshot.spec.deletion_policy == DeletionPolicy::Delete {
+            let keep = json!({
+                "metadata": { "uid": snapshot.uid(), "resourceVersion": version },
+                "spec": { "deletionPolicy": DeletionPolicy::Retain },
+            });
+            let params = PatchParams::default();
+            match api.patch(&name, &params, &Patch::Merge(&keep)).await {
+                Ok(kept) => version = kept.resource_version(),
+                Err(kube::Error::Api(status)) if status.code == 404 => continue,
+                Err(kube::Error::Api(status)) if status.code == 409 => {
+                    kept += 1;
+                    continue;
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        let as_seen = DeleteParams::default().preconditions(Preconditions {
+            uid: snapshot.uid(),
+            resource_version: version,
+        });
+        match api.delete(&name, &as_seen).await {
+            Err(kube::Error::Api(status)) if status.code == 404 => {}
+            Err(kube::Error::Api(status)) if status.code == 409 => kept += 1,
+            other => drop(other?),
+        }
+    }
+    Ok(kept)
 }
 
 #[cfg(test)]

@@ -79,7 +79,17 @@ pub(crate) async fn reconcile(set: Arc<VMSet>, context: Arc<Context>) -> Result<
     let api: Api<VirtualMachine> = context.api_in(&namespace(&*set));
     let (mut taken, mut going, mut refused) = (Vec::new(), false, None);
     for index in &plan.apply {
-        let machine = member(&set, *index);
+        let mut machine = member(&set, *index);
+        if let Some(there) = machines.get(index)
+            && machine.spec.provider_ref.is_some()
+            && there.spec.provider_ref.is_some()
+        {
+            // It is the same one, however it is spelt, and no machine may spell it otherwise.
+            machine
+                .spec
+                .provider_ref
+                .clone_from(&there.spec.provider_ref);
+        }
         let name = machine.name_any();
         if !machines.contains_key(index)
             && let Some(there) = api.get_opt(&name).await?
@@ -115,7 +125,12 @@ pub(crate) async fn reconcile(set: Arc<VMSet>, context: Arc<Context>) -> Result<
             ..DeleteParams::default()
         };
         match api.delete(name, &params).await {
-            Err(kube::Error::Api(status)) if status.code == 404 || status.code == 409 => {}
+            Err(kube::Error::Api(status)) if status.code == 404 => {}
+            // Another one has its name by now, or somebody was faster.
+            Err(kube::Error::Api(status)) if status.code == 409 => {
+                going = true;
+                continue;
+            }
             other => drop(other?),
         }
         context

@@ -115,6 +115,13 @@ pub(super) fn has_failed(snapshot: &VMSnapshot, status: Option<&VMSnapshotStatus
     })
 }
 
+/// Whether it is still to be taken.
+pub(super) fn is_open(snapshot: &VMSnapshot) -> bool {
+    let status = snapshot.status.as_ref();
+    let record = action::record(status.and_then(|status| status.record.as_ref()));
+    !record.done && !has_failed(snapshot, status)
+}
+
 /// Whether it was taken and is known to be there no longer. That nothing is known of it just now, because its cluster was not
 /// looked at yet or does not answer, or because its guest is on the way back to it, is not that.
 pub(super) fn is_lost(snapshot: &VMSnapshot) -> bool {
@@ -154,29 +161,37 @@ pub(crate) async fn reconcile(
     if !leaving && has_failed(&snapshot, Some(&status)) {
         return Ok(Action::await_change());
     }
-    let place = namespace(&*snapshot);
-    let target = match action::target(&context, &place, &snapshot.spec.vm_ref) {
-        Ok(target) => target,
-        // A guest that is gone took its snapshots along; nothing was taken of one that never was.
-        Err(_) if leaving => {
-            context.release(&*snapshot).await?;
-            return Ok(Action::await_change());
-        }
-        Err(missing) if action::record(status.record.as_ref()).done => {
-            return lost(&context, &snapshot, &status, &missing).await;
-        }
-        Err(missing) => return wait(&context, &snapshot, &status, &missing).await,
-    };
     if leaving && snapshot.spec.deletion_policy != DeletionPolicy::Delete {
         context.release(&*snapshot).await?;
         return Ok(Action::await_change());
     }
-    let Some(mut intent) = intent(&snapshot, &status, &target) else {
+    let place = namespace(&*snapshot);
+    let done = action::record(status.record.as_ref()).done;
+    let target = action::target(&context, &place, &snapshot.spec.vm_ref);
+    let target = target.and_then(|target| {
+        if !leaving && !done {
+            refs::may_use(&context, &place, &target.cluster)?;
+        }
+        Ok(target)
+    });
+    let wanted = match target {
+        Ok(target) if leaving => absent(&snapshot, &status, Subject::from(target)),
+        Ok(target) => intent(&snapshot, &status, &target),
+        Err(_) if leaving => {
+            let Some(subject) = left_behind(&context, &status) else {
+                context.release(&*snapshot).await?;
+                return Ok(Action::await_change());
+            };
+            absent(&snapshot, &status, subject)
+        }
+        Err(missing) if done => {
+            return lost(&context, &snapshot, &status, &missing).await;
+        }
+        Err(missing) => return wait(&context, &snapshot, &status, &missing).await,
+    };
+    let Some(intent) = wanted else {
         return Ok(Action::await_change());
     };
-    if leaving {
-        intent.wish = SnapshotWish::Absent;
-    }
     if !leaving && !status.conditions.is_empty() && context.is_unseen(&intent.cluster) {
         return Ok(Action::requeue(FIRST_LOOK));
     }
@@ -288,6 +303,39 @@ async fn write(
     Ok(())
 }
 
+/// The guest that a snapshot was taken of and whose object is gone: it may have been let go, with its snapshots. Nothing was taken
+/// of one that never was, and without its Provider there is no way there.
+fn left_behind(context: &Context, status: &VMSnapshotStatus) -> Option<Subject> {
+    let subject = action::record(status.record.as_ref()).subject?;
+    let (place, name) = subject.cluster.as_str().split_once('/')?;
+    refs::find(&context.stores.providers, place, name)?;
+    Some(subject)
+}
+
+/// The removal of a snapshot, from the guest it was taken of.
+fn absent(
+    snapshot: &VMSnapshot,
+    status: &VMSnapshotStatus,
+    subject: Subject,
+) -> Option<SnapshotIntent> {
+    Some(SnapshotIntent {
+        owner: owner(snapshot)?,
+        cluster: subject.cluster,
+        guest: subject.guest,
+        guest_owner: subject.owner,
+        likeness: subject.likeness,
+        name: name_on_pve(snapshot, status),
+        description: snapshot.spec.description.clone().unwrap_or_default(),
+        memory: snapshot.spec.include_memory,
+        wish: SnapshotWish::Absent,
+    })
+}
+
+fn name_on_pve(snapshot: &VMSnapshot, status: &VMSnapshotStatus) -> String {
+    let known = status.snapshot_name.clone();
+    known.unwrap_or_else(|| pve_name(&snapshot.name_any()))
+}
+
 fn intent(
     snapshot: &VMSnapshot,
     status: &VMSnapshotStatus,
@@ -313,10 +361,7 @@ fn intent(
         guest: target.vmid,
         guest_owner: target.owner.clone(),
         likeness: target.likeness.clone(),
-        name: status
-            .snapshot_name
-            .clone()
-            .unwrap_or_else(|| pve_name(&snapshot.name_any())),
+        name: name_on_pve(snapshot, status),
         description: snapshot.spec.description.clone().unwrap_or_default(),
         memory: snapshot.spec.include_memory,
         wish,

@@ -16,7 +16,7 @@ use kube::ResourceExt as _;
 
 use super::{
     action::{self, Target},
-    refs::{Lookup, Missing},
+    refs::{self, Lookup, Missing},
     translate::{Invalid, storage},
 };
 use crate::{
@@ -191,6 +191,9 @@ async fn wanted(
 ) -> Result<(MigrationIntent, Target), Lookup> {
     let target = action::target(context, place, &migration.spec.vm_ref)?;
     let mut intent = migration_intent(migration, &target)?;
+    if !chosen {
+        refs::may_use(context, place, &target.cluster)?;
+    }
     if intent.target.is_none() && !chosen {
         let wishes = target.guest.wishes(context).await;
         // What is wrong with the guest may be put right.
@@ -263,7 +266,11 @@ pub(crate) async fn backup(backup: Arc<VMBackup>, context: Arc<Context>) -> Resu
     let kept = action::record(status.record.as_ref());
     // A backup outlives its guest, and a new guest of that name is another one.
     let subject = kept.subject.map_or_else(
-        || action::target(&context, &place, &backup.spec.vm_ref).map(Subject::from),
+        || {
+            let target = action::target(&context, &place, &backup.spec.vm_ref)?;
+            refs::may_use(&context, &place, &target.cluster)?;
+            Ok(Subject::from(target))
+        },
         Ok,
     );
     let intent = match subject.and_then(|subject| backup_intent(&backup, subject)) {

@@ -10,11 +10,11 @@ use api::vm::{
 };
 use kube::{ResourceExt as _, runtime::reflector::ObjectRef};
 
-use super::refs;
 use crate::{
     conditions::Conditions,
     context::{Context, Error, namespace},
     kinds::Watches,
+    known::is_gone,
     work::Action,
 };
 
@@ -24,15 +24,17 @@ pub(crate) fn wire(watches: &mut Watches, context: &Arc<Context>) {
     let last: Mutex<BTreeMap<(String, String), Named>> = Mutex::default();
     watches.machines.subscribe(move |machine| {
         let (place, named) = (namespace(machine), Named::by(machine));
-        let gone = refs::find(&context.stores.machines, &place, &machine.name_any()).is_none();
-        // Of what goes the last is shown that was seen before.
-        if !changes.is_new(machine) && !gone {
+        if !changes.is_new(machine) {
             return;
         }
-        let before = last
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .insert((place.clone(), machine.name_any()), named.clone());
+        let key = (place.clone(), machine.name_any());
+        let mut last = last.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = if is_gone(machine) {
+            last.remove(&key)
+        } else {
+            last.insert(key, named.clone())
+        };
+        drop(last);
         for Named { class, policy } in before.into_iter().chain([named]) {
             if let Some(class) = class {
                 context

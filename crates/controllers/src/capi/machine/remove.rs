@@ -17,6 +17,9 @@ use crate::context::{Context, Error, owner as key};
 use crate::removal;
 use crate::work::Action;
 
+/// How often it is looked whether the cluster of a guest that is named is known by now.
+const UNKNOWN: Duration = Duration::from_secs(30);
+
 /// Brings a machine's end one step nearer; lets the object go when nothing of it is left.
 ///
 /// Nothing is waited for that is not needed: neither the Machine nor the infrastructure's being ready.
@@ -45,6 +48,9 @@ pub(super) async fn remove(
         }
     });
     let Some(intent) = intent(object, &status, only) else {
+        if let Some(vmid) = object.spec.virtual_machine_id {
+            return unknown(object, context, status, vmid).await;
+        }
         // Nothing was ever chosen, so nothing was ever done.
         context.release(object).await?;
         return Ok(Action::await_change());
@@ -55,6 +61,34 @@ pub(super) async fn remove(
         leaving(context, object, before, progress, unlisted)
     })
     .await
+}
+
+/// A guest is named, and not known where: it is not let go as if there were none.
+async fn unknown(
+    object: &ProxmoxMachine,
+    context: &Context,
+    before: ProxmoxMachineStatus,
+    vmid: i64,
+) -> Result<Action, Error> {
+    let generation = object.metadata.generation;
+    let mut now = Conditions::new(&before.conditions, context.clock.time(), generation);
+    let message = format!(
+        "guest {vmid} cannot be removed: it is not known which PVE cluster it is on; put the ProxmoxCluster and its credentials \
+         right, or take the finalizer off this object if there is no such guest"
+    );
+    now.keep("VirtualMachineProvisioned");
+    now.set("Ready", false, Waiting::Cluster.as_str(), &message);
+    now.set("Paused", false, "NotPaused", "");
+    let status = ProxmoxMachineStatus {
+        conditions: now.done(),
+        ..before
+    };
+    let is = object.status.as_ref();
+    context
+        .statuses
+        .write(&context.client, object, is, &status)
+        .await?;
+    Ok(Action::requeue(UNKNOWN))
 }
 
 fn leaving(

@@ -3,8 +3,8 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use api::vm::{
-    DeliveryMode, Network, SetUpdateType, UserData, VMSet, VirtualMachine, VirtualMachineSpec,
-    condition,
+    DeliveryMode, NamespacedRef, Network, SetUpdateType, UserData, VMSet, VirtualMachine,
+    VirtualMachineSpec, condition,
 };
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
@@ -15,7 +15,10 @@ use kube::{
 };
 use sha2::{Digest as _, Sha256};
 
-use crate::vm::{machine, translate::Invalid};
+use crate::{
+    context::namespace,
+    vm::{machine, made::provider_of, translate::Invalid},
+};
 
 /// The label with the digest of the template a machine was made from.
 pub(super) const REVISION: &str = "infra.virtrigaud.io/revision";
@@ -88,7 +91,7 @@ pub(super) fn plan(
             room -= 1;
         }
         let wanted = member(set, *index).spec;
-        if same_origin(&machine.spec, &wanted) && can_be_told(machine, &wanted) {
+        if same_origin(machine, &wanted) && can_be_told(machine, &wanted) {
             plan.apply.push(*index);
         } else {
             plan.delete.push(identity(machine));
@@ -132,14 +135,35 @@ pub(super) fn is_available(machine: &Arc<VirtualMachine>, seconds: u32, now: Tim
     until_available(machine, seconds, now).is_some_and(|left| left.is_zero())
 }
 
-fn same_origin(have: &VirtualMachineSpec, want: &VirtualMachineSpec) -> bool {
+fn same_origin(machine: &VirtualMachine, want: &VirtualMachineSpec) -> bool {
+    let have = &machine.spec;
     have.image_ref == want.image_ref
         && have.clone_from == want.clone_from
         && have.restore_from == want.restore_from
-        && have.provider_ref == want.provider_ref
+        && same_provider(machine, want)
         && have.adopt == want.adopt
         && (want.linked_clone.is_none() || have.linked_clone == want.linked_clone)
         && (have.disks.is_empty() || want.disks.is_empty() || root_name(have) == root_name(want))
+}
+
+/// Whether a machine stays where it is: a Provider that is left out is the one it has.
+fn same_provider(machine: &VirtualMachine, want: &VirtualMachineSpec) -> bool {
+    let Some(want) = &want.provider_ref else {
+        return true;
+    };
+    let place = namespace(machine);
+    let recorded = || {
+        let cluster = machine::recorded_cluster(machine.status.as_ref()?)?;
+        provider_of(&cluster, &place)
+    };
+    let full = |it: &NamespacedRef| {
+        (
+            it.name.clone(),
+            it.namespace.clone().unwrap_or(place.clone()),
+        )
+    };
+    let have = machine.spec.provider_ref.clone().or_else(recorded);
+    have.is_none_or(|have| full(&have) == full(want))
 }
 
 /// Whether a machine takes over what it shall be told: first-boot data is read once, so one that has read other data is not
@@ -272,6 +296,27 @@ mod tests {
             "metadata": { "name": "web", "namespace": "default", "uid": "1" }, "spec": spec,
         }))
         .unwrap()
+    }
+
+    #[test]
+    fn a_provider_that_is_named_later_on_makes_no_other_machine_unless_it_is_another() {
+        let provider = |name: &str| serde_json::from_value(json!({ "name": name })).unwrap();
+        let mut machine: VirtualMachine = serde_json::from_value(json!({
+            "apiVersion": "infra.virtrigaud.io/v1beta1", "kind": "VirtualMachine",
+            "metadata": { "name": "web-0", "namespace": "default" }, "spec": {},
+        }))
+        .unwrap();
+        let mut want = machine.spec.clone();
+        want.provider_ref = Some(provider("pve"));
+        assert!(same_origin(&machine, &want), "nothing was made yet");
+        machine.spec.provider_ref = Some(provider("pve"));
+        want.provider_ref = None;
+        assert!(same_origin(&machine, &want));
+        want.provider_ref = Some(provider("pve"));
+        want.provider_ref.as_mut().unwrap().namespace = Some("default".to_owned());
+        assert!(same_origin(&machine, &want));
+        want.provider_ref = Some(provider("other"));
+        assert!(!same_origin(&machine, &want));
     }
 
     #[test]
