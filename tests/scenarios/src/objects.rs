@@ -69,8 +69,9 @@ impl Bed {
         if let Some(plural) = plurals().get(kind) {
             resource.plural.clone_from(plural);
         }
-        let api: Api<DynamicObject> =
-            Api::namespaced_with(self.client.clone(), "default", &resource);
+        let place = document["metadata"]["namespace"].as_str();
+        let place = place.unwrap_or("default");
+        let api: Api<DynamicObject> = Api::namespaced_with(self.client.clone(), place, &resource);
         let name = document["metadata"]["name"].as_str().unwrap();
         let params = PatchParams::apply("kubectl").force();
         api.patch(name, &params, &Patch::Apply(document)).await

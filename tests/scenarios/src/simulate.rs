@@ -13,9 +13,11 @@ mod images;
 mod machines;
 mod mischief;
 mod rest;
+mod schedules;
 
 use api::vm::{Container, VirtualMachine};
 
+use self::schedules::Kept;
 pub(crate) use self::{by_hand::Deed, mischief::Mischief};
 
 use crate::{
@@ -35,10 +37,12 @@ pub const MUST_HAPPEN: &[&str] = &[
     "act: copy",
     "act: create",
     "act: create a container",
+    "act: create a schedule",
     "act: create a set",
     "act: create an image",
     "act: delete a container",
     "act: delete a machine",
+    "act: delete a schedule",
     "act: delete a set",
     "act: delete an image",
     "act: delete an object",
@@ -51,11 +55,13 @@ pub const MUST_HAPPEN: &[&str] = &[
     "act: power",
     "act: restart",
     "act: restore",
+    "act: retention",
     "act: revert",
     "act: scale a set",
     "act: second disk",
     "act: second interface",
     "act: snapshot",
+    "act: suspend a schedule",
     "act: tag",
     "fault: api-away",
     "fault: api-conflict",
@@ -93,16 +99,24 @@ async fn live(seed: u64, lines: Lines) -> Story {
     images::serve(&bed);
     bed.apply(SETUP).await;
     let mut life = Life::begin(seed, bed, lines).await;
+    let mut lost = Vec::new();
     for turn in 0..12 + life.dice.below(12) {
         let done = acts::act(&life.bed, &mut life.dice, turn).await;
         if let Some(kind) = done.kind {
             life.story.tally.add(format!("act: {kind}"), 1);
         }
+        let kept = Kept::now(&life.bed).await;
         life.end_turn(done.said).await;
+        lost.extend(kept.lost(&life.bed).await);
     }
+    let kept = Kept::now(&life.bed).await;
     life.calm_down().await;
+    schedules::suspend(&life.bed).await;
     let stuck = rest::rest(&life.bed).await;
     life.judge(stuck).await;
+    lost.extend(kept.lost(&life.bed).await);
+    life.story.wrong.extend(lost);
+    life.story.wrong.extend(schedules::wrong(&life.bed).await);
     rest::count_reached(&life.bed, &mut life.story.tally).await;
     let costs = rest::at_rest_costs_little(&life.bed).await;
     life.story.wrong.extend(costs);

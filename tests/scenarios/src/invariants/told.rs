@@ -123,10 +123,12 @@ fn equipped(machine: &VirtualMachine, guest: &Guest) -> Vec<String> {
         ("disks", spec.disks.len(), disks.count()),
         ("interfaces", spec.networks.len(), cards.count()),
     ];
-    // What a copy brings beyond what is declared is left alone.
-    let copied = spec.clone_from.is_some();
+    // What a copy, or a snapshot that was gone back to, brings beyond what is declared is left alone.
+    let status = machine.status.as_ref();
+    let brings =
+        spec.clone_from.is_some() || status.is_some_and(|status| status.reverted_to.is_some());
     let differs = |(what, wanted, has): &(&str, usize, usize)| {
-        *wanted > 0 && wanted != has && !(copied && *what == "disks" && wanted < has)
+        *wanted > 0 && wanted != has && !(brings && *what == "disks" && wanted < has)
     };
     counted
         .into_iter()

@@ -11,7 +11,7 @@ use kube::{
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use super::{backups, by_hand::Deed, images, machines};
+use super::{backups, by_hand::Deed, images, machines, schedules};
 use crate::{Bed, Dice};
 
 /// What was done.
@@ -36,7 +36,7 @@ impl Done {
 
 /// Does something; says what.
 pub(super) async fn act(bed: &Bed, dice: &mut Dice, turn: u64) -> Done {
-    match dice.below(28) {
+    match dice.below(30) {
         0..=11 => machines::act(bed, dice).await,
         12 | 13 => snapshot(bed, dice, turn).await,
         14 => revert(bed, dice).await,
@@ -49,6 +49,7 @@ pub(super) async fn act(bed: &Bed, dice: &mut Dice, turn: u64) -> Done {
         23 => backups::restore(bed, dice).await,
         24 => forget::<VMSnapshot>(bed, dice).await,
         25 | 26 => images::act(bed, dice).await,
+        27 | 28 => schedules::act(bed, dice).await,
         _ => match dice.below(5) {
             0 => forget::<VMClone>(bed, dice).await,
             1 => forget::<VMMigration>(bed, dice).await,
@@ -59,7 +60,7 @@ pub(super) async fn act(bed: &Bed, dice: &mut Dice, turn: u64) -> Done {
     }
 }
 
-async fn all<K>(bed: &Bed) -> Vec<K>
+pub(super) async fn all<K>(bed: &Bed) -> Vec<K>
 where
     K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
         + Clone

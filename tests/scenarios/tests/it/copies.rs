@@ -77,3 +77,25 @@ async fn a_restore_or_copy_whose_name_is_taken_goes_on_when_it_is_free() {
     bed.until_ready::<VMRestore>("again").await;
     bed.until_ready::<VMClone>("copy").await;
 }
+
+/// PVE's own cloud-init tells a guest its addresses at every start, and a copy has what its source is told.
+#[tokio::test(start_paused = true)]
+async fn a_copy_of_a_machine_with_a_fixed_address_does_not_take_it() {
+    let bed = prepared().await;
+    let mut machine = scenarios::documents(manifest!("machine")).remove(0);
+    machine["spec"]["userData"] = json!({ "cloudInit": { "mode": "Native", "user": "ubuntu" } });
+    let fixed = json!({ "address": "192.168.1.50/24", "gateway": "192.168.1.1" });
+    machine["spec"]["networks"] = json!([{ "name": "lan", "staticIP": fixed }]);
+    bed.try_apply(&machine).await.unwrap();
+    bed.until_ready::<VirtualMachine>("web-server").await;
+    let address = bed.guest("web-server").await.key("ipconfig0").to_owned();
+    assert!(address.contains("192.168.1.50"), "{address}");
+    let copy = json!({
+        "apiVersion": "infra.virtrigaud.io/v1beta1", "kind": "VMClone", "metadata": { "name": "copy" },
+        "spec": { "sourceVMRef": { "name": "web-server" }, "linkedClone": false },
+    });
+    bed.try_apply(&copy).await.unwrap();
+    bed.until_ready::<VMClone>("copy").await;
+    let address = bed.guest("copy").await.key("ipconfig0").to_owned();
+    assert_eq!(address, "ip=dhcp");
+}

@@ -2,9 +2,11 @@
 
 use std::time::Duration;
 
-use api::vm::{Provider, VirtualMachine, condition};
+use api::vm::{Provider, VMImage, VirtualMachine, condition};
+use k8s_openapi::api::core::v1::Secret;
 use kube::api::DeleteParams;
 use scenarios::Bed;
+use serde_json::json;
 
 use crate::{manifest, prepared};
 
@@ -66,4 +68,69 @@ async fn credentials_that_are_refused_are_told_apart_from_a_host_that_does_not_a
     }
     bed.until_reason::<Provider>("proxmox-prod", "Ready", "Unreachable")
         .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn credentials_that_are_deleted_with_everything_else_are_kept_to_the_end() {
+    let mut bed = prepared().await;
+    bed.apply(manifest!("machine")).await;
+    bed.until_ready::<VirtualMachine>("web-server").await;
+    let how = DeleteParams::default();
+    let secrets = bed.api::<Secret>();
+    secrets.delete("pve-credentials", &how).await.unwrap();
+    let providers = bed.api::<Provider>();
+    providers.delete("proxmox-prod", &how).await.unwrap();
+    bed.crash_operator().await;
+    bed.sleep(Duration::from_mins(10)).await;
+    bed.start_operator();
+    bed.sleep(Duration::from_mins(2)).await;
+    bed.delete::<VirtualMachine>("web-server").await;
+    bed.until_gone::<Provider>("proxmox-prod").await;
+    bed.until_gone::<Secret>("pve-credentials").await;
+    let left = bed.guests().await;
+    assert!(!left.iter().any(|guest| guest.name == "web-server"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn credentials_that_are_deleted_alone_go_soon_and_can_be_put_back() {
+    let bed = prepared().await;
+    bed.until_ready::<Provider>("proxmox-prod").await;
+    bed.delete::<Secret>("pve-credentials").await;
+    bed.until_reason::<Provider>("proxmox-prod", "Ready", "SecretNotFound")
+        .await;
+    bed.apply(include_str!("manifests/secret-root.yaml")).await;
+    bed.until_ready::<Provider>("proxmox-prod").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_never_begun_can_be_deleted_though_its_provider_cannot_be_used() {
+    for credentials in [false, true] {
+        let bed = Bed::new().await;
+        if credentials {
+            let wrong = include_str!("manifests/secret-root.yaml").replace("oxmox", "changed");
+            bed.apply(&wrong).await;
+        }
+        bed.apply(manifest!("provider-token")).await;
+        bed.apply(manifest!("class-small")).await;
+        let image = json!({
+            "apiVersion": "infra.virtrigaud.io/v1beta1", "kind": "VMImage",
+            "metadata": { "name": "ubuntu-22" },
+            "spec": { "source": "https://images.example.com/ubuntu.qcow2", "storage": "local-lvm" },
+        });
+        bed.try_apply(&image).await.unwrap();
+        bed.apply(manifest!("machine")).await;
+        bed.sleep(Duration::from_mins(2)).await;
+        let how = DeleteParams::default();
+        bed.api::<Provider>()
+            .delete("proxmox-prod", &how)
+            .await
+            .unwrap();
+        bed.api::<VMImage>()
+            .delete("ubuntu-22", &how)
+            .await
+            .unwrap();
+        bed.delete::<VirtualMachine>("web-server").await;
+        bed.until_gone::<VMImage>("ubuntu-22").await;
+        bed.until_gone::<Provider>("proxmox-prod").await;
+    }
 }

@@ -2,8 +2,16 @@
 
 use std::time::Duration;
 
-use api::vm::{Container, Provider, VMClass, VMPlacementPolicy, VirtualMachine};
-use kube::{Resource, core::NamespaceResourceScope};
+use api::vm::{
+    Container, Provider, VMBackup, VMClass, VMMigration, VMPlacementPolicy, VMSnapshot,
+    VirtualMachine,
+};
+use k8s_openapi::api::core::v1::Namespace;
+use kube::{
+    Api, Resource,
+    api::{ObjectMeta, PostParams},
+    core::NamespaceResourceScope,
+};
 use pve::PoolId;
 use scenarios::Bed;
 use serde_json::{Value, json};
@@ -121,4 +129,110 @@ spec: {}
     until_used::<VMPlacementPolicy>(&bed, "anywhere", 0).await;
     bed.delete::<VirtualMachine>("web-server").await;
     until_used::<VMClass>(&bed, "medium", 0).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_machine_whose_class_is_deleted_says_so_at_once() {
+    let bed = prepared().await;
+    bed.apply(manifest!("machine")).await;
+    bed.until_ready::<VirtualMachine>("web-server").await;
+    bed.delete::<VMClass>("small").await;
+    bed.sleep(Duration::from_secs(5)).await;
+    let machine = bed.get::<VirtualMachine>("web-server").await;
+    let conditions = machine.status.unwrap().conditions;
+    let ready = api::vm::condition(&conditions, "Ready").unwrap();
+    assert_eq!(ready.reason, "ClassNotFound", "{ready:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_provider_counts_containers_as_they_come_and_go() {
+    let bed = prepared().await;
+    bed.apply(include_str!("manifests/container.yaml")).await;
+    bed.until_ready::<Container>("cache").await;
+    let counts = |count| {
+        move |provider: &Provider| {
+            let status = provider.status.as_ref();
+            status.and_then(|status| status.connected_vms) == Some(count)
+        }
+    };
+    bed.sleep(Duration::from_secs(2)).await;
+    assert!(counts(1)(&bed.get::<Provider>("proxmox-prod").await));
+    bed.delete::<Container>("cache").await;
+    bed.sleep(Duration::from_secs(2)).await;
+    assert!(counts(0)(&bed.get::<Provider>("proxmox-prod").await));
+}
+
+/// Why an object of a namespace is not Ready.
+async fn reason<K>(bed: &Bed, place: &str, name: &str) -> String
+where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
+        + Clone
+        + serde::Serialize
+        + serde::de::DeserializeOwned
+        + std::fmt::Debug,
+{
+    let api: Api<K> = Api::namespaced(bed.client.clone(), place);
+    let object = serde_json::to_value(api.get(name).await.unwrap()).unwrap();
+    let conditions = object["status"]["conditions"].as_array().unwrap().clone();
+    let ready = conditions.iter().find(|it| it["type"] == "Ready").unwrap();
+    ready["reason"].as_str().unwrap().to_owned()
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_may_not_use_a_provider_any_more_has_nothing_new_done_there() {
+    let bed = prepared().await;
+    let team = Namespace {
+        metadata: ObjectMeta {
+            name: Some("team".to_owned()),
+            ..ObjectMeta::default()
+        },
+        ..Namespace::default()
+    };
+    let namespaces: Api<Namespace> = Api::all(bed.client.clone());
+    let created = namespaces.create(&PostParams::default(), &team).await;
+    created.unwrap();
+    let allowed = |who: Value| json!({ "allowedNamespaces": who });
+    bed.change::<Provider>("proxmox-prod", allowed(json!(["team"])))
+        .await;
+    let theirs = async |mut document: Value| {
+        document["metadata"]["namespace"] = json!("team");
+        bed.try_apply(&document).await.unwrap();
+    };
+    for text in [manifest!("image"), manifest!("class-small")] {
+        theirs(scenarios::documents(text).remove(0)).await;
+    }
+    let mut machine = scenarios::documents(manifest!("machine")).remove(0);
+    machine["spec"]["providerRef"] = json!({ "name": "proxmox-prod", "namespace": "default" });
+    theirs(machine).await;
+    bed.sleep(Duration::from_mins(3)).await;
+    let ready = reason::<VirtualMachine>(&bed, "team", "web-server").await;
+    assert_eq!(ready, "Running");
+
+    bed.change::<Provider>("proxmox-prod", allowed(json!([])))
+        .await;
+    bed.pve().control().reset_counts();
+    let of = json!({ "name": "web-server" });
+    for (kind, spec) in [
+        ("VMSnapshot", json!({ "vmRef": of })),
+        ("VMBackup", json!({ "vmRef": of, "storage": "local" })),
+        ("VMMigration", json!({ "vmRef": of, "targetNode": "pve2" })),
+    ] {
+        theirs(json!({
+            "apiVersion": "infra.virtrigaud.io/v1beta1", "kind": kind,
+            "metadata": { "name": "new" }, "spec": spec,
+        }))
+        .await;
+    }
+    bed.sleep(Duration::from_mins(2)).await;
+    let refused = "ProviderNotAllowed";
+    assert_eq!(
+        reason::<VirtualMachine>(&bed, "team", "web-server").await,
+        refused
+    );
+    assert_eq!(reason::<VMSnapshot>(&bed, "team", "new").await, refused);
+    assert_eq!(reason::<VMBackup>(&bed, "team", "new").await, refused);
+    assert_eq!(reason::<VMMigration>(&bed, "team", "new").await, refused);
+    let counts = bed.pve().control().counts();
+    let changes: Vec<_> = counts.keys().filter(|it| it.starts_with("POST")).collect();
+    assert!(changes.is_empty(), "{changes:?}");
 }

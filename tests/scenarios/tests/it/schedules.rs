@@ -152,3 +152,69 @@ async fn of_the_snapshots_of_a_schedule_that_fail_the_last_one_stays() {
     bed.sleep(Duration::from_hours(5)).await;
     assert_eq!(bed.names::<VMSnapshot>().await.len(), 1);
 }
+
+#[tokio::test(start_paused = true)]
+async fn snapshots_that_cannot_be_taken_yet_do_not_pile_up() {
+    let bed = prepared().await;
+    bed.apply(manifest!("machine")).await;
+    bed.until_ready::<VirtualMachine>("web-server").await;
+    let away = pve_sim::Action::DropRequest;
+    let route = "POST /nodes/{node}/qemu/{vmid}/snapshot";
+    bed.pve()
+        .control()
+        .inject(pve_sim::Fault::every(route, away));
+    let schedule = json!({
+        "apiVersion": "infra.virtrigaud.io/v1beta1", "kind": "VMSnapshotSchedule",
+        "metadata": { "name": "often" },
+        "spec": { "vmRef": { "name": "web-server" }, "schedule": "* * * * *" },
+    });
+    bed.try_apply(&schedule).await.unwrap();
+    bed.sleep(Duration::from_mins(30)).await;
+    let waiting = bed.names::<VMSnapshot>().await;
+    assert_eq!(waiting.len(), 1, "{waiting:?}");
+    assert!(bed.story("often").await.contains("is not taken yet"));
+    bed.pve().control().clear();
+    bed.until_ready::<VMSnapshot>(&waiting[0]).await;
+    bed.sleep(Duration::from_mins(2)).await;
+    assert!(bed.names::<VMSnapshot>().await.len() > 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_guest_that_was_let_go_keeps_the_snapshots_of_its_schedule() {
+    let bed = taken(false).await;
+    let stays = json!({ "deletionPolicy": "Orphan" });
+    bed.change::<VirtualMachine>("web-server", stays).await;
+    let guest = bed.guest("web-server").await;
+    bed.delete::<VirtualMachine>("web-server").await;
+    bed.until_gone::<VMSnapshot>("taken").await;
+    assert_eq!(bed.guest("web-server").await.vmid, guest.vmid);
+    assert_eq!(bed.snapshots("web-server").await, ["taken"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_skipped_is_told_once_for_all_machines() {
+    let bed = prepared().await;
+    for name in ["one", "two"] {
+        let machine = manifest!("machine").replace("name: web-server", &format!("name: {name}"));
+        bed.apply(&machine).await;
+    }
+    for name in ["one", "two"] {
+        bed.until_ready::<VirtualMachine>(name).await;
+    }
+    let route = "POST /nodes/{node}/qemu/{vmid}/snapshot";
+    let away = pve_sim::Fault::every(route, pve_sim::Action::DropRequest);
+    bed.pve().control().inject(away);
+    let schedule = json!({
+        "apiVersion": "infra.virtrigaud.io/v1beta1", "kind": "VMSnapshotSchedule",
+        "metadata": { "name": "often" }, "spec": { "selector": {}, "schedule": "* * * * *" },
+    });
+    bed.try_apply(&schedule).await.unwrap();
+    bed.sleep(Duration::from_mins(10)).await;
+    let story = bed.story("often").await;
+    let told = story.lines().filter(|line| line.contains("Skipped"));
+    assert_eq!(told.count(), 1, "{story}");
+    assert!(
+        story.contains("of one now") && story.contains("nor of 1 other"),
+        "{story}"
+    );
+}

@@ -8,7 +8,7 @@ use kube::{
     Api, ResourceExt as _,
     api::{DeleteParams, ListParams, Patch, PatchParams},
 };
-use scenarios::Bed;
+use scenarios::{Bed, Weather};
 use serde_json::json;
 
 use crate::{manifest, prepared, web_set};
@@ -210,4 +210,66 @@ spec: { sourceVMRef: { name: web-server }, target: { name: nothing } }
     set["metadata"]["name"] = "none".into();
     bed.try_apply(&set).await.unwrap();
     bed.until_reason::<VMSet>("none", "Ready", "Refused").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn machines_stay_whose_template_spells_their_provider_otherwise() {
+    let bed = prepared().await;
+    let provider = |it: serde_json::Value| json!({"template": {"spec": {"providerRef": it}}});
+    bed.try_apply(&web_set(2)).await.unwrap();
+    bed.change::<VMSet>("web", provider(json!({"name": "proxmox-prod"})))
+        .await;
+    bed.until_ready::<VMSet>("web").await;
+    let before = uids(&bed).await;
+    let spelt = json!({"name": "proxmox-prod", "namespace": "default"});
+    bed.change::<VMSet>("web", provider(spelt)).await;
+    let tags = json!({"template": {"spec": {"tags": ["blue"]}}});
+    bed.change::<VMSet>("web", tags).await;
+    bed.until_ready::<VMSet>("web").await;
+    assert_eq!(uids(&bed).await, before);
+    let guests = bed.guests().await;
+    let blue = guests
+        .iter()
+        .filter(|guest| guest.key("tags").contains("blue"));
+    assert_eq!(blue.count(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_one_machine_only_can_have_is_for_sets_of_one() {
+    let bed = prepared().await;
+    let fixed = json!({"address": "192.168.1.9/24", "gateway": "192.168.1.1"});
+    for network in [
+        json!({"name": "lan", "staticIP": fixed}),
+        json!({"name": "lan", "mac": "02:00:00:aa:bb:cc"}),
+    ] {
+        let mut set = web_set(2);
+        set["spec"]["template"]["spec"]["networks"] = json!([network]);
+        let refused = bed.try_apply(&set).await.unwrap_err().to_string();
+        assert!(refused.contains("replicas to 1"), "{refused}");
+        set["spec"]["replicas"] = json!(1);
+        bed.try_apply(&set).await.unwrap();
+        let sets = bed.api::<VMSet>();
+        let two = Patch::Merge(json!({"spec": {"replicas": 2}}));
+        let scaled = sets.patch("web", &PatchParams::default(), &two).await;
+        assert!(scaled.is_err());
+    }
+}
+
+/// A conflict may be said of a deletion, and nothing else tells that the machine is still there.
+#[tokio::test(start_paused = true)]
+async fn machines_that_are_too_many_go_though_somebody_was_faster_at_first() {
+    for seed in 0..6 {
+        let bed = prepared().await;
+        bed.try_apply(&web_set(1)).await.unwrap();
+        bed.until_ready::<VMSet>("web").await;
+        let weather = Weather {
+            conflict: 400,
+            ..Weather::default()
+        };
+        bed.line().weather(weather, seed);
+        bed.change::<VMSet>("web", json!({"replicas": 0})).await;
+        bed.sleep(Duration::from_secs(2)).await;
+        bed.line().weather(Weather::default(), seed);
+        bed.until_gone::<VirtualMachine>("web-0").await;
+    }
 }
