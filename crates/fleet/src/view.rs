@@ -79,6 +79,16 @@ pub(crate) struct NodeRow {
 }
 
 impl NodeRow {
+    /// A node of which nothing is known but that it is part of the cluster.
+    pub(crate) const DOWN: Self = Self {
+        online: false,
+        cpus: 0.0,
+        cpu_used: 0.0,
+        memory: Size::ZERO,
+        memory_used: Size::ZERO,
+        ha: None,
+    };
+
     /// What PVE's manager calls it while it is in maintenance.
     pub(crate) fn maintenance(&self) -> Option<&str> {
         let state = self.ha.as_deref();

@@ -158,7 +158,7 @@ async fn look(cluster: &Arc<Cluster>) {
     }
     match cluster.client.cluster().gather::<Rows>().await {
         Ok(rows) => {
-            let view = View {
+            let mut view = View {
                 asked,
                 guests: rows.guests,
                 nodes: rows.nodes,
@@ -166,17 +166,18 @@ async fn look(cluster: &Arc<Cluster>) {
                 bridges: BTreeMap::new(),
             };
             match is_cut_off(cluster, &view).await {
-                Ok(false) => seen(cluster, view),
-                Ok(true) => unreachable(cluster, cut_off()),
-                Err(error) => unreachable(cluster, error),
+                Ok(false) => {}
+                Ok(true) => keep_members(cluster, &mut view),
+                Err(error) => return unreachable(cluster, error),
             }
+            seen(cluster, view);
         }
         Err(error) => unreachable(cluster, error),
     }
 }
 
-/// Whether a node that shows itself alone, but guests of others, has lost sight of its cluster: then it does not know that it is
-/// part of one, and nothing has left that it does not show.
+/// Whether a node that shows itself alone may have lost sight of its cluster: then it does not know that it is part of one, and
+/// nothing has left that it does not show.
 async fn is_cut_off(cluster: &Cluster, view: &View) -> pve::Result<bool> {
     let before = cluster.view();
     let had_others = before.is_some_and(|before| before.nodes.len() > 1);
@@ -185,18 +186,28 @@ async fn is_cut_off(cluster: &Cluster, view: &View) -> pve::Result<bool> {
             .values()
             .any(|row| !view.nodes.contains_key(&row.node))
     };
-    if view.nodes.len() > 1 || !had_others || !shows_others() {
+    if view.nodes.len() > 1 || !(had_others || shows_others()) {
         return Ok(false);
     }
-    let members = cluster.client.cluster().status().await?;
-    Ok(!members
-        .iter()
-        .any(|it| matches!(it, Member::Cluster { .. })))
+    match cluster.client.cluster().status().await {
+        Ok(members) => {
+            let mut members = members.iter();
+            Ok(!members.any(|it| matches!(it, Member::Cluster { .. })))
+        }
+        // Who may not ask does not know.
+        Err(pve::Error::Denied { .. }) => Ok(true),
+        Err(error) => Err(error),
+    }
 }
 
-fn cut_off() -> pve::Error {
-    pve::Error::NoQuorum {
-        text: "the node that was asked sees no other node of its cluster".to_owned(),
+/// Takes the nodes that were there, or that guests are said to be on, for down, and not for gone.
+fn keep_members(cluster: &Cluster, view: &mut View) {
+    let before = cluster.view();
+    let before = before.iter().flat_map(|before| before.nodes.keys());
+    let named = view.guests.values().map(|row| &row.node);
+    let missing: BTreeSet<NodeName> = before.chain(named).cloned().collect();
+    for node in missing {
+        view.nodes.entry(node).or_insert(NodeRow::DOWN);
     }
 }
 

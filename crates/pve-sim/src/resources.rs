@@ -190,10 +190,10 @@ fn guest_row<'a>(world: &'a World, guest: &'a Guest, pool: Option<&'a str>) -> G
     }
 }
 
-fn storage_rows(world: &World, seen: &dyn Fn(&str) -> bool) -> Vec<Value> {
+fn storage_rows(world: &World, entry: &str, seen: &dyn Fn(&str) -> bool) -> Vec<Value> {
     let now = world.now();
     let mut rows = Vec::new();
-    for node in world.nodes.keys() {
+    for (node, _) in world.members(entry) {
         for storage in world.storages.iter().filter(|it| it.def.on_node(node)) {
             let id = &storage.def.id;
             if !seen(id) {
@@ -259,8 +259,8 @@ fn node_row(world: &World, name: &str, audit: bool) -> Value {
     row
 }
 
-/// The rows `caller` may see, as JSON.
-pub(crate) fn list(world: &World, caller: &Caller, kind: Option<&str>) -> Vec<u8> {
+/// The rows `caller` may see at the node `entry`, as JSON.
+pub(crate) fn list(world: &World, caller: &Caller, entry: &str, kind: Option<&str>) -> Vec<u8> {
     let access = &world.access;
     let everything = caller.is_root();
     let may = |path: &str, name: &str| everything || access.may(caller, path, name);
@@ -293,7 +293,7 @@ pub(crate) fn list(world: &World, caller: &Caller, kind: Option<&str>) -> Vec<u8
         }
     }
     if wanted("node") {
-        for name in world.nodes.keys() {
+        for (name, _) in world.members(entry) {
             let audit = may(&format!("/nodes/{name}"), "Sys.Audit");
             rows.push(Row::Other(node_row(world, name, audit)));
         }
@@ -303,7 +303,11 @@ pub(crate) fn list(world: &World, caller: &Caller, kind: Option<&str>) -> Vec<u8
             let path = format!("/storage/{id}");
             may(&path, "Datastore.Audit") || may(&path, "Datastore.AllocateSpace")
         };
-        rows.extend(storage_rows(world, &seen).into_iter().map(Row::Other));
+        rows.extend(
+            storage_rows(world, entry, &seen)
+                .into_iter()
+                .map(Row::Other),
+        );
     }
     if wanted("sdn") {
         rows.extend(
@@ -333,7 +337,7 @@ pub(crate) fn pool_members(world: &World, pool: &Pool, kind: Option<&str>, here:
     }
     if kind.is_none_or(|kind| kind == "storage") {
         // A storage is a member once: as the node that was asked sees it, or else the first that does.
-        let seen = storage_rows(world, &|id| pool.storages.contains(id));
+        let seen = storage_rows(world, here, &|id| pool.storages.contains(id));
         for id in &pool.storages {
             let mut of = seen.iter().filter(|row| row["storage"] == id.as_str());
             let first = of.clone().next();

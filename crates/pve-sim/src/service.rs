@@ -128,8 +128,15 @@ impl Cluster {
         self.partition(&alone);
     }
 
-    /// Makes the network whole again.
+    /// A node does not know of the others any more, as for a moment after its cluster file system has started again: it shows
+    /// itself alone, and all guests.
+    pub fn blind_node(&self, node: &str) {
+        self.world(|world| world.blind.insert(node.to_owned()));
+    }
+
+    /// Makes the network whole again, and every node know of the others.
     pub fn heal(&self) {
         self.partition(&[]);
+        self.world(|world| world.blind.clear());
     }
 }

@@ -6,7 +6,7 @@
 mod build;
 pub(crate) mod file;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use rand::rngs::StdRng;
@@ -69,6 +69,9 @@ pub struct World {
     /// Which part of the network a node is in, while it is split.
     #[serde(skip)]
     pub(crate) parts: BTreeMap<String, u32>,
+    /// The nodes that do not know of the others.
+    #[serde(skip)]
+    pub(crate) blind: BTreeSet<String>,
     /// The consoles somebody is expected at.
     #[serde(skip)]
     pub(crate) consoles: Consoles,
@@ -115,6 +118,7 @@ impl World {
             metrics: BTreeMap::new(),
             reports: Reports::default(),
             parts: BTreeMap::new(),
+            blind: BTreeSet::new(),
             consoles: Consoles::default(),
             clock,
             rng,
@@ -153,6 +157,16 @@ impl World {
         self.nodes
             .get(name)
             .ok_or_else(|| Failure::die(format!("no such cluster node '{name}'")))
+    }
+
+    /// The nodes that `entry` knows to be in its cluster.
+    pub(crate) fn members<'a>(
+        &'a self,
+        entry: &'a str,
+    ) -> impl Iterator<Item = (&'a String, &'a Node)> {
+        let alone = self.blind.contains(entry);
+        let nodes = self.nodes.iter();
+        nodes.filter(move |(name, _)| !alone || *name == entry)
     }
 
     /// Whether `to` is up and not cut off from `from`.

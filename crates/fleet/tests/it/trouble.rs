@@ -248,6 +248,31 @@ async fn without_quorum_nothing_is_tried_and_everything_goes_on_when_it_is_back(
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_node_that_does_not_know_of_the_others_says_nothing_of_their_guests() {
+    let mut bench = Bench::new();
+    bench.ready().await;
+    let owner = bench.want(machine("web", TEMPLATE));
+    bench.run().await;
+    let identity = bench.record(&owner).identity.clone().unwrap();
+    let other = other_than(&bench, &identity.node);
+    bench.answer_from(&other);
+    bench.run_for(Duration::from_mins(1)).await;
+    bench.cluster().blind_node(&other);
+    bench.run_for(Duration::from_mins(5)).await;
+    let facts = bench.fleet.facts(&cluster_name()).unwrap();
+    assert_eq!(facts.nodes.len(), 3, "{facts:?}");
+    bench.delete(&owner);
+    bench.run_for(Duration::from_mins(30)).await;
+    let waits = bench.call_now(&owner).await;
+    assert!(!waits.outcome.is_done(), "{waits:?}");
+
+    bench.cluster().heal();
+    bench.run().await;
+    assert_eq!(bench.progress(&owner).outcome, Outcome::Gone);
+    assert!(bench.inventory().await.of(&owner).is_empty());
+}
+
+#[tokio::test(start_paused = true)]
 async fn credentials_are_replaced_without_losing_what_is_under_way() {
     let mut bench = Bench::new();
     bench.ready().await;

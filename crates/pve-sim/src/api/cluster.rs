@@ -52,7 +52,12 @@ pub(super) fn routes(release: Release) -> Vec<Route> {
         .perm(Perm::User),
         get("/cluster/resources", |call| {
             let kind = call.params.get("type");
-            Ok(Reply::Json(resources::list(call.world, call.caller, kind)))
+            Ok(Reply::Json(resources::list(
+                call.world,
+                call.caller,
+                call.entry,
+                kind,
+            )))
         })
         .perm(Perm::User)
         .params([choice("type", &["vm", "storage", "node", "sdn"]).optional()]),
@@ -85,14 +90,14 @@ pub(super) fn routes(release: Release) -> Vec<Route> {
 fn status(call: &mut Call<'_>) -> Result<Reply, Failure> {
     let (world, entry) = (&*call.world, call.entry);
     let mut rows = Vec::new();
-    if world.nodes.len() > 1 {
+    let alone = world.members(entry).count() == 1;
+    if !alone {
         rows.push(json!({
             "type": "cluster", "id": "cluster", "name": world.name, "nodes": world.nodes.len(),
             "quorate": u8::from(world.quorate(entry)), "version": world.nodes.len(),
         }));
     }
-    let alone = world.nodes.len() == 1;
-    for (name, node) in &world.nodes {
+    for (name, node) in world.members(entry) {
         rows.push(json!({
             "type": "node", "id": format!("node/{name}"), "name": name, "ip": node.ip,
             "nodeid": if alone { 0 } else { node.id }, "level": "",

@@ -63,12 +63,13 @@ fn act(endpoint: &Endpoint, parts: &Parts, body: &[u8]) -> Outcome {
         (&Method::GET, ["state"]) => cluster
             .world(|world| serde_json::to_value(world))
             .map_err(bad),
-        (&Method::POST, ["nodes", node, act @ ("kill" | "revive")]) => {
+        (&Method::POST, ["nodes", node, act @ ("kill" | "revive" | "blind")]) => {
             if !cluster.nodes().iter().any(|known| known == node) {
                 return Err((StatusCode::NOT_FOUND, format!("no node '{node}'")));
             }
             match *act {
                 "kill" => cluster.kill_node(node),
+                "blind" => cluster.blind_node(node),
                 _ => cluster.revive_node(node),
             }
             Ok(Value::Null)

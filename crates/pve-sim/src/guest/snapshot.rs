@@ -412,7 +412,8 @@ fn go_back(
         options.insert("description".to_owned(), description.clone());
     }
     options.insert("parent".to_owned(), name.to_owned());
-    if options.contains_key("vmgenid") {
+    // Zero switches it off.
+    if options.get("vmgenid").is_some_and(|it| it != "0") {
         options.insert("vmgenid".to_owned(), genid);
     }
     // Disks that did not exist then are kept, but no longer attached.
