@@ -19,7 +19,6 @@ use crate::{
     Owner, Vmid, Waiting,
     cluster::{Cluster, Memory},
     gate::Key,
-    guest::LATE,
     intent::{BackupIntent, MigrationIntent, SnapshotIntent},
     record::{Likeness, StepKind},
     tasks::{Ended, Standing},
@@ -57,6 +56,8 @@ macro_rules! door {
                 record: record.clone(),
                 events: Vec::new(),
             };
+            let open = !record.done || record.reverting.is_some();
+            cluster.suspect_calls(&intent.owner, open);
             let outcome = match Box::pin(act.$name(intent)).await {
                 Ok(outcome) | Err(outcome) => outcome,
             };
@@ -227,8 +228,11 @@ impl Act<'_> {
             }
             Err(error) => {
                 self.cluster.exit(self.owner, crate::gate::End::Other);
-                let makes = matches!(step, StepKind::Snapshot | StepKind::Backup);
-                if makes && trouble::judge(&error) == Trouble::Verify {
+                let lasting = matches!(
+                    step,
+                    StepKind::Snapshot | StepKind::Backup | StepKind::Rollback
+                );
+                if lasting && trouble::judge(&error) == Trouble::Verify {
                     let now = Instant::now();
                     self.cluster
                         .memory(self.owner, |memory| memory.unheard = Some(now));
@@ -240,9 +244,7 @@ impl Act<'_> {
 
     /// Comes back when no call can take effect any more that was not answered.
     fn heard(&mut self) -> Flow<()> {
-        let unheard = self.cluster.memory(self.owner, |memory| memory.unheard);
-        let left = unheard.and_then(|at| LATE.checked_sub(at.elapsed()));
-        match left.filter(|left| !left.is_zero()) {
+        match self.cluster.unheard(self.owner) {
             None => Ok(()),
             Some(left) => {
                 let text = "a call was not answered and may still take effect";

@@ -24,7 +24,9 @@ use crate::{
     fleet::Options,
     gate::{End, Gate, Key},
     guest::{
+        LATE,
         ready::{Again, Boots},
+        seed::UPLOAD,
         source::{default_cpus, default_memory},
     },
     intent::Placement,
@@ -51,6 +53,8 @@ pub(crate) struct Cluster {
     pub(crate) devices: tokio::sync::Mutex<Option<(Instant, pve::Result<()>)>>,
     /// Which nodes have a file that guests are made from, and when that was asked; held while it is.
     pub(crate) files: tokio::sync::Mutex<BTreeMap<String, (Whereabouts, Instant)>>,
+    /// When it was asked last whether a file is being uploaded, and what came of it; held while it is.
+    uploads: tokio::sync::Mutex<Option<(Instant, bool)>>,
     state: Mutex<State>,
 }
 
@@ -98,6 +102,9 @@ pub(crate) type Reading = Shared<BoxFuture<'static, pve::Result<Arc<GuestConfig>
 /// How long high availability is left to do what it was asked for before it is asked again.
 pub(crate) const HA_PATIENCE: Duration = Duration::from_mins(1);
 
+/// How often it is looked whether an upload has ended.
+pub(crate) const UPLOAD_PAUSE: Duration = Duration::from_secs(2);
+
 /// How often it is looked for meanwhile.
 pub(crate) const HA_PAUSE: Duration = Duration::from_secs(10);
 
@@ -122,6 +129,8 @@ pub(crate) struct Memory {
     pub(crate) absent: bool,
     /// Since when a call that makes it may be under way of which nothing was heard.
     pub(crate) unheard: Option<Instant>,
+    /// This process knows what it has sent for it.
+    pub(crate) known: bool,
     /// Since when the node it was to be on has not been part of the cluster.
     pub(crate) left: Option<Instant>,
     /// Something about it changed that the view cannot explain.
@@ -298,6 +307,7 @@ impl Cluster {
             published: tokio::sync::watch::Sender::new(Arc::new(ClusterFacts::default())),
             devices: tokio::sync::Mutex::default(),
             files: tokio::sync::Mutex::default(),
+            uploads: tokio::sync::Mutex::default(),
             state: Mutex::default(),
         })
     }
@@ -337,6 +347,8 @@ impl Cluster {
         let nodes: Vec<_> = nodes.filter(|(_, node)| node.online).collect();
         let active = TaskFilter {
             source: Source::Active,
+            // Of more than fifty PVE shows the newest.
+            limit: Some(1_000),
             ..TaskFilter::default()
         };
         let asked = nodes.iter().map(|(name, _)| {
@@ -350,6 +362,38 @@ impl Cluster {
             }
         }
         Ok(false)
+    }
+
+    /// Whether a file is being uploaded anywhere. Who asks while it is asked is told the next answer, and that one is, for a moment.
+    pub(crate) async fn any_upload_runs(&self) -> pve::Result<bool> {
+        let asked = Instant::now();
+        let mut last = self.uploads.lock().await;
+        if let Some((at, runs)) = *last
+            && (at > asked || (runs && at.elapsed() < UPLOAD_PAUSE))
+        {
+            return Ok(runs);
+        }
+        let now = Instant::now();
+        let runs = self.any_runs(|task| task.upid.kind() == UPLOAD).await?;
+        *last = Some((now, runs));
+        Ok(runs)
+    }
+
+    /// A process before this one may have sent something for an owner a moment ago, if anything was `open` when it was left.
+    pub(crate) fn suspect_calls(&self, owner: &Owner, open: bool) {
+        let now = Instant::now();
+        self.memory(owner, |memory| {
+            if !std::mem::replace(&mut memory.known, true) && open {
+                memory.unheard.get_or_insert(now);
+            }
+        });
+    }
+
+    /// How long a call for an owner that was not answered may still take effect.
+    pub(crate) fn unheard(&self, owner: &Owner) -> Option<Duration> {
+        let unheard = self.memory(owner, |memory| memory.unheard);
+        let left = LATE.checked_sub(unheard?.elapsed());
+        left.filter(|left| !left.is_zero())
     }
 
     /// Whether somebody keeps a guest.

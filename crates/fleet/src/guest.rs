@@ -97,7 +97,7 @@ pub(crate) async fn remove(
 
 /// The end of a guest whose cluster is not connected: one for which nothing was done has ended.
 pub(crate) fn remove_unseen(intent: &GuestIntent, record: &GuestRecord) -> GuestProgress {
-    let left_alone = intent.adopt.is_none() || intent.policy.deletion == Deletion::Orphan;
+    let left_alone = intent.adopt.is_none() || intent.policy.at_end() == Deletion::Orphan;
     let mut progress = not_connected(intent, record);
     if record.identity.is_none() && record.leftovers.is_empty() && left_alone {
         progress.outcome = Outcome::Gone;
@@ -167,9 +167,7 @@ impl<'a> Pass<'a> {
 
     /// Nothing is there. While a call may be under way that makes it, something may come yet.
     fn gone_for_good(&mut self) -> Outcome {
-        let unheard = self.memory(|memory| memory.unheard);
-        let left = unheard.and_then(|at| LATE.checked_sub(at.elapsed()));
-        match left.filter(|left| !left.is_zero()) {
+        match self.cluster.unheard(&self.intent.owner) {
             None => Outcome::Gone,
             Some(left) => {
                 let message =

@@ -494,6 +494,9 @@ pub struct Reverting {
     /// The newest task of this kind before it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub before: Option<Upid>,
+    /// The node it is sent to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node: Option<NodeName>,
     /// The snapshot the guest went on from before it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent: Option<String>,

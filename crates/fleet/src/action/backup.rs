@@ -54,6 +54,11 @@ impl Act<'_> {
         let began = self.record.facts.node.clone();
         let from = began.or_else(|| row.as_ref().map(|row| row.node.clone()));
         let from = from.ok_or_else(lost)?;
+        if self.went_with(intent, &view, &from)? {
+            // And whatever was made there.
+            self.record.facts.node = Some(row.ok_or_else(lost)?.node);
+            return Ok(Outcome::Persist);
+        }
         let at = self.reaching(intent, &view, &from)?;
         let found = self.find(intent, &at).await?;
         if let Some((first, more)) = found.split_first() {

@@ -6,14 +6,14 @@
 use std::{collections::BTreeSet, time::Duration};
 
 use pve::{
-    GuestConfig, SnapshotName,
+    GuestConfig, GuestKind, SnapshotName,
     api::guest::snapshot::Snapshot,
-    task::{Source, TaskEnd, TaskEntry, TaskFilter},
+    task::{Source, TaskEntry, TaskFilter},
 };
 
 use super::{Act, Flow, failed};
 use crate::{
-    Event, Failure, Outcome, Upid, Waiting,
+    Event, Failure, NodeName, Outcome, Upid, Waiting,
     cluster::GuestMemory,
     intent::{SnapshotIntent, SnapshotWish},
     record::{InFlight, Reverting, StepKind},
@@ -49,10 +49,18 @@ impl Act<'_> {
         if let Some((_, text)) = known.filter(|(known, _)| *known == names(list)) {
             return Err(self.wait(Waiting::InUse, text, Duration::from_mins(2)));
         }
-        let newest = self.newest_rollback(row).await?;
+        // A guest that is being moved is asked for on the wrong node.
+        self.free(row)?;
         let begun = self.record.reverting.clone();
         let Some(begun) = begun.filter(|begun| begun.generation == generation) else {
-            return Ok(self.begin_revert(generation, newest, config));
+            return self.begin_revert(generation, row, config).await;
+        };
+        let there = begun.node.as_ref().unwrap_or(&row.node);
+        let tells = view.node_online(there);
+        let newest = if tells {
+            self.newest_rollback(there, row.kind).await?
+        } else {
+            None
         };
         let news = newest.filter(|it| Some(&it.upid) != begun.before.as_ref());
         let since = news.as_ref().map_or(u64::MAX, |it| it.upid.starttime());
@@ -66,7 +74,9 @@ impl Act<'_> {
                 let text = format!("guest {} is being taken back", intent.guest);
                 return Err(self.wait(Waiting::Locked, text, Duration::from_secs(2)));
             }
-            (Some(task), Some(true) | None) => return Ok(self.found_rollback(&task.upid)),
+            // However its task ended, which may be another one's.
+            (_, Some(true)) => return Ok(self.reverted(intent, view, generation).await),
+            (Some(task), None) => return Ok(self.found_rollback(&task.upid)),
             // Somebody else's, to another snapshot, or one that failed. The guest may have been read before its end.
             (Some(task), Some(false)) => {
                 self.record.reverting = Some(Reverting {
@@ -75,12 +85,20 @@ impl Act<'_> {
                 });
                 return Ok(Outcome::Persist);
             }
-            (None, Some(true)) => {
-                return Ok(self.reverted(intent, view, generation).await);
+            (None, None) if !tells => {
+                let text = format!(
+                    "node {there} is down, and nothing else tells whether guest {} was taken back to '{}' before it came to \
+                     {}; look at it, and ask again if it was not",
+                    intent.guest, intent.name, row.node
+                );
+                return Err(failed(Failure::Uncertain, text));
+            }
+            (None, _) if *there != row.node => {
+                return self.begin_revert(generation, row, config).await;
             }
             (None, _) => {}
         }
-        self.free(row)?;
+        self.heard()?;
         self.enter(&row.node)?;
         let message = format!("taking guest {} back to '{}'", intent.guest, intent.name);
         // Who keeps the guest starts it, after what the snapshot brought back was put right.
@@ -103,20 +121,22 @@ impl Act<'_> {
     }
 
     /// Takes note of how the guest is before it is taken back, to know afterwards whether it was.
-    fn begin_revert(
+    async fn begin_revert(
         &mut self,
         generation: u64,
-        newest: Option<TaskEntry>,
+        row: &GuestRow,
         config: Option<&GuestConfig>,
-    ) -> Outcome {
-        let said = |key: &str| config.and_then(|c| c.get(key)).map(str::to_owned);
+    ) -> Flow<Outcome> {
+        let newest = self.newest_rollback(&row.node, row.kind).await?;
+        let parent = config.and_then(|config| config.get("parent"));
         self.record.reverting = Some(Reverting {
             generation,
             before: newest.map(|it| it.upid),
-            parent: said("parent"),
-            genid: said("vmgenid"),
+            node: Some(row.node.clone()),
+            parent: parent.map(str::to_owned),
+            genid: config.and_then(genid).map(str::to_owned),
         });
-        Outcome::Persist
+        Ok(Outcome::Persist)
     }
 
     /// The guest was taken back.
@@ -141,10 +161,14 @@ impl Act<'_> {
     }
 
     /// The newest task that took the guest back to a snapshot, running or not.
-    async fn newest_rollback(&mut self, row: &GuestRow) -> Flow<Option<TaskEntry>> {
-        let kind = match row.kind {
-            pve::GuestKind::Qemu => "qmrollback",
-            pve::GuestKind::Lxc => "vzrollback",
+    async fn newest_rollback(
+        &mut self,
+        node: &NodeName,
+        kind: GuestKind,
+    ) -> Flow<Option<TaskEntry>> {
+        let kind = match kind {
+            GuestKind::Qemu => "qmrollback",
+            GuestKind::Lxc => "vzrollback",
         };
         let filter = TaskFilter {
             vmid: Some(self.guest),
@@ -153,7 +177,7 @@ impl Act<'_> {
             limit: Some(1),
             ..TaskFilter::default()
         };
-        match self.cluster.client.node(&row.node).tasks(&filter).await {
+        match self.cluster.client.node(node).tasks(&filter).await {
             Ok(list) => Ok(list.into_iter().next()),
             Err(error) => Err(self.trouble("looking for reverts", &error)),
         }
@@ -168,14 +192,16 @@ impl Act<'_> {
         Outcome::Working { step, message }
     }
 
-    /// PVE does not know any more how the task ended that took the guest back. To do it again would throw away what was
-    /// written since, so the guest itself is asked. What it cannot tell is not guessed.
-    pub(super) async fn forgotten_rollback(
+    /// PVE does not know any more how the task ended that took the guest back, or knows that it failed, which it may have done
+    /// afterwards. To do it again would throw away what was written since, so the guest itself is asked. What it cannot tell of a
+    /// task that nobody saw end is not guessed.
+    pub(super) async fn doubtful_rollback(
         &mut self,
         intent: &SnapshotIntent,
         view: &View,
         upid: &Upid,
-    ) -> Flow<Option<TaskEnd>> {
+        error: &pve::Error,
+    ) -> Flow<bool> {
         // Until that is known, it is not forgotten here as well.
         self.record.in_flight = vec![InFlight {
             step: StepKind::Rollback,
@@ -194,36 +220,42 @@ impl Act<'_> {
             && let Some(row) = self.row(view).await?
             && let Some(config) = self.checked(&row).await?
         {
-            // A task that died leaves its lock.
-            self.free(&row)?;
+            if matches!(error, pve::Error::OutcomeUnknown { .. }) {
+                // A task that died leaves its lock.
+                self.free(&row)?;
+            }
             let list = match self.handle(&row).snapshots().await {
                 Ok(list) => list,
                 Err(error) => return Err(self.trouble("listing snapshots", &error)),
             };
-            let way = (config.get("parent"), intent.name.as_str());
-            done = was_taken_back(begun.as_ref(), &config, way, &list);
+            let from = config.get("parent");
+            let from = went_on_from(&list, from, upid.starttime(), &intent.name);
+            done = was_taken_back(begun.as_ref(), &config, (from, &intent.name), &list);
         }
-        let Some(done) = done else {
+        let unseen = matches!(
+            error,
+            pve::Error::OutcomeUnknown { .. } | pve::Error::Interrupted { .. }
+        );
+        if done.is_none() && unseen {
             let text = format!(
-                "PVE no longer knows how task {upid} ended, and nothing about guest {} tells whether it was taken back to '{}'; \
-                 look at it, and ask again if it was not",
+                "{error}, and nothing about guest {} tells whether it was taken back to '{}'; look at it, and ask again if it \
+                 was not",
                 intent.guest, intent.name
             );
             return Err(failed(Failure::Uncertain, text));
-        };
-        self.record.in_flight.clear();
-        self.record.reverting = None;
-        if !done {
-            return Ok(None);
         }
-        self.events.push(Event::warning(
-            "RevertForgotten",
-            format!(
-                "PVE no longer knows task {upid}; guest {} shows that it was taken back to '{}'",
-                intent.guest, intent.name
-            ),
-        ));
-        Ok(Some(TaskEnd::Ok))
+        self.record.in_flight.clear();
+        let done = done == Some(true);
+        if done {
+            self.events.push(Event::warning(
+                "RevertDoubtful",
+                format!(
+                    "{error}; but guest {} shows that it was taken back to '{}'",
+                    intent.guest, intent.name
+                ),
+            ));
+        }
+        Ok(done)
     }
 }
 
@@ -263,6 +295,12 @@ fn went_on_from<'a>(
     from
 }
 
+/// The generation of a guest that is given a new one whenever it is taken back.
+fn genid(config: &GuestConfig) -> Option<&str> {
+    // Zero switches that off.
+    config.get("vmgenid").filter(|genid| *genid != "0")
+}
+
 /// Whether a guest was taken back to a snapshot since the revert was begun. PVE gives it a new generation whenever it does; one
 /// without generations says only what snapshot it goes on from, which may have been the same one before, or has become it because
 /// the one between them was removed.
@@ -276,7 +314,7 @@ fn was_taken_back(
     let Some(begun) = begun else {
         return Some(from_it);
     };
-    if let (Some(then), Some(now)) = (begun.genid.as_deref(), now.get("vmgenid")) {
+    if let (Some(then), Some(now)) = (begun.genid.as_deref(), genid(now)) {
         return Some(from_it && then != now);
     }
     let parent = begun.parent.as_deref();

@@ -5,7 +5,7 @@ use std::time::Duration;
 use pve::{
     GuestConfig, SnapshotName,
     api::guest::snapshot::{CreateSnapshot, Snapshot},
-    task::{Source, TaskEntry, TaskFilter},
+    task::{Source, TaskEnd, TaskEntry, TaskFilter},
 };
 use sha2::{Digest as _, Sha256};
 
@@ -41,11 +41,15 @@ impl Act<'_> {
         }
         let view = self.view()?;
         let mut ended = self.settle()?;
-        if let Some((StepKind::Rollback, upid, Err(pve::Error::OutcomeUnknown { .. }))) = &ended {
-            let upid = upid.clone();
-            match self.forgotten_rollback(intent, &view, &upid).await? {
-                Some(end) => ended = Some((StepKind::Rollback, upid, Ok(end))),
-                None => ended = None,
+        if let Some((StepKind::Rollback, upid, end)) = &mut ended
+            && let Err(error) = &*end
+        {
+            let forgotten = matches!(error, pve::Error::OutcomeUnknown { .. });
+            if self.doubtful_rollback(intent, &view, upid, error).await? {
+                *end = Ok(TaskEnd::Ok);
+            } else if forgotten {
+                self.record.reverting = None;
+                ended = None;
             }
         }
         let begun = if matches!(ended, Some((StepKind::Rollback, ..))) {
@@ -252,6 +256,9 @@ impl Act<'_> {
                 return self.absent(intent, name, row, true).await;
             }
             self.record.done = true;
+            // Whatever was sent to make it can make nothing any more.
+            self.cluster
+                .memory(self.owner, |memory| memory.unheard = None);
             self.record.subject = Some(subject(intent));
             let written = snapshot.description.as_deref().unwrap_or_default();
             self.record.described = Some(digest(&mark::strip(written)));

@@ -13,7 +13,7 @@ use crate::{
     cluster::{HA_PATIENCE, HA_PAUSE},
     desired::SEED_SLOT,
     gate::{End, Key},
-    intent::{Deletion, Management, Power},
+    intent::{Deletion, Power},
     mark,
     record::{Identity, SeedState, Stage, StepKind},
     tasks::Standing,
@@ -133,12 +133,8 @@ impl Pass<'_> {
         Err(self.wait(Waiting::Locked, text, Duration::from_mins(1)))
     }
 
-    /// What becomes of the guest: who only looks at it leaves it as it is.
     fn deletion(&self) -> Deletion {
-        match self.intent.policy.management {
-            Management::Observe => Deletion::Orphan,
-            Management::Full => self.intent.policy.deletion,
-        }
+        self.intent.policy.at_end()
     }
 
     /// A guest that is named and not recorded is looked at before it is removed, like any other.

@@ -15,6 +15,7 @@ use super::{Flow, Pass, failed, settle::doing, working};
 use crate::{
     Failure, NodeName, Outcome, StorageId, Waiting,
     cloudinit::{SeedFiles, hex},
+    cluster::UPLOAD_PAUSE,
     desired::SEED_SLOT,
     intent::{Init, InitMode, Payload},
     record::{Identity, Leftover, Seed, SeedState, Stage, StepKind},
@@ -313,7 +314,8 @@ impl Pass<'_> {
         };
         let view = self.view()?;
         let Some(by) = view.reaching(&volume.storage(), node) else {
-            // It went with its node.
+            // It went with its node, once that is sure.
+            self.has_left(&view, node)?;
             return Ok(None);
         };
         if !sure {
@@ -336,14 +338,10 @@ impl Pass<'_> {
     /// Comes back when nothing is being uploaded: what is not there by then will not come. It is sent by whichever node was asked
     /// to.
     async fn no_upload_runs(&mut self) -> Flow<()> {
-        match self
-            .cluster
-            .any_runs(|task| task.upid.kind() == UPLOAD)
-            .await
-        {
+        match self.cluster.any_upload_runs().await {
             Ok(true) => {
                 let message = "an upload has not ended yet";
-                Err(self.wait(Waiting::Locked, message, Duration::from_secs(1)))
+                Err(self.wait(Waiting::Locked, message, UPLOAD_PAUSE))
             }
             Ok(false) => Ok(()),
             Err(error) => Err(self.trouble("looking for uploads", &error)),

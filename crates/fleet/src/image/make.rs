@@ -18,11 +18,13 @@ use crate::{
     guest::source::volumes,
     mark,
     record::{ReplicaRecord, ReplicaStage, StepKind},
+    trouble::{self, Trouble},
     view::View,
 };
 
 impl Work<'_> {
     pub(super) async fn keep(&mut self) -> Flow<Outcome> {
+        self.suspect_calls();
         let view = self.view()?;
         self.track();
         self.follow(&view).await?;
@@ -197,6 +199,7 @@ impl Work<'_> {
             }
             Err(error) => {
                 self.cluster.exit(&self.intent.owner, End::Other);
+                self.note_unheard(&error);
                 Err(self.trouble("downloading the image", &error))
             }
         }
@@ -250,8 +253,18 @@ impl Work<'_> {
             }
             Err(error) => {
                 self.cluster.exit(&self.intent.owner, End::Other);
+                self.note_unheard(&error);
                 Err(self.trouble("importing the image", &error))
             }
+        }
+    }
+
+    /// Takes note of a call that makes something and was not answered.
+    fn note_unheard(&self, error: &pve::Error) {
+        if trouble::judge(error) == Trouble::Verify {
+            let now = Instant::now();
+            self.cluster
+                .memory(&self.intent.owner, |memory| memory.unheard = Some(now));
         }
     }
 

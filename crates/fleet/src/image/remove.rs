@@ -27,6 +27,7 @@ impl Work<'_> {
         if self.record.replicas.is_empty() {
             return Ok(Outcome::Gone);
         }
+        self.suspect_calls();
         let view = self.view()?;
         self.track();
         self.follow(&view).await?;
@@ -55,9 +56,23 @@ impl Work<'_> {
             if let Some(outcome) = self.leave(&node, &replica).await? {
                 return Ok(outcome);
             }
+            if replica.stage < ReplicaStage::Imported
+                && let Some(left) = self.cluster.unheard(&self.intent.owner)
+            {
+                let text =
+                    "a call that makes the template was not answered and may still take effect";
+                return Err(self.wait(Waiting::Error, text, left));
+            }
             self.record.replicas.remove(&node);
         }
         Ok(Outcome::Gone)
+    }
+
+    /// A process before this one may have sent what makes a template a moment ago.
+    pub(super) fn suspect_calls(&self) {
+        let mut replicas = self.record.replicas.values();
+        let open = replicas.any(|replica| replica.stage < ReplicaStage::Imported);
+        self.cluster.suspect_calls(&self.intent.owner, open);
     }
 
     fn is_being_made(&self, node: &NodeName) -> bool {

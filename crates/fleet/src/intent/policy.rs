@@ -77,6 +77,16 @@ pub struct Policy {
     pub protected: bool,
 }
 
+impl Policy {
+    /// What becomes of the guest: who only looks at it leaves it as it is.
+    pub(crate) fn at_end(&self) -> Deletion {
+        match self.management {
+            Management::Observe => Deletion::Orphan,
+            Management::Full => self.deletion,
+        }
+    }
+}
+
 impl Default for Policy {
     fn default() -> Self {
         Self {
