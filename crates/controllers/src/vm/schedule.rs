@@ -105,23 +105,16 @@ pub(crate) async fn reconcile(
     let machines = machines(&schedule, &context);
     let mut last = before.last_schedule_time.clone();
     let mut refused = None;
+    let asked = due.or_else(|| last.as_ref().map(|last| last.0));
+    let mut open = asked.map_or_else(BTreeMap::new, |at| open(&schedule, &context, at));
+    open.retain(|of, _| machines.iter().any(|machine| machine.name_any() == *of));
     if let Some(at) = due.filter(|_| !machines.is_empty()) {
-        let mut skipped = Vec::new();
         for machine in &machines {
-            if let Some(open) = open(&schedule, &context, machine, at) {
-                skipped.push((machine.name_any(), open));
+            if open.contains_key(&machine.name_any()) {
                 continue;
             }
             let hindered = take(&schedule, &context, machine, at).await?;
             refused = refused.or(hindered);
-        }
-        if let Some((machine, open)) = skipped.iter().min() {
-            let others = match skipped.len() - 1 {
-                0 => String::new(),
-                count => format!(", nor of {count} others"),
-            };
-            let text = format!("no snapshot of {machine} now: {open} is not taken yet{others}");
-            context.warn(&*schedule, "Skipped", &text).await;
         }
         if refused.is_none() {
             last = Some(Time(at));
@@ -135,6 +128,8 @@ pub(crate) async fn reconcile(
         let text = format!("there is no VirtualMachine {name:?} with a guest in this namespace");
         Some(("MachineNotFound", text))
     });
+    let again = hindered.is_some() && next.is_some();
+    let hindered = hindered.or_else(|| skipped(&open));
     match (schedule.spec.suspend, next, &hindered) {
         (true, _, _) => {
             conditions.set("Ready", true, "Suspended", "no snapshots are taken for now");
@@ -180,9 +175,10 @@ pub(crate) async fn reconcile(
         let wait = Duration::try_from(next.duration_since(now)).unwrap_or_default();
         Action::requeue(wait + Duration::from_secs(1))
     });
-    Ok(match hindered.filter(|_| next.is_some()) {
-        Some(_) => action.within(REFUSED),
-        None => action,
+    Ok(if again {
+        action.within(REFUSED)
+    } else {
+        action
     })
 }
 
@@ -219,21 +215,34 @@ fn machines(schedule: &VMSnapshotSchedule, context: &Context) -> Vec<Arc<Virtual
     })
 }
 
-/// A snapshot of a machine from an earlier time that is still to be taken. Others after it would show the same moment: while
+/// Snapshots from before a time that are still to be taken, one for each machine. Others after it would show the same moment: while
 /// Proxmox VE is away they would only pile up.
 fn open(
     schedule: &VMSnapshotSchedule,
     context: &Context,
-    machine: &VirtualMachine,
     at: Timestamp,
-) -> Option<String> {
-    let of = GuestRef::machine(machine.name_any());
-    let now = names(&schedule.name_any(), &machine.name_any(), at);
-    let ours = ours(schedule, context).into_iter();
-    let open = ours.filter(|it| it.spec.vm_ref == of && snapshot::is_open(it));
-    open.map(|it| it.name_any())
-        .filter(|name| !now.contains(name))
-        .min()
+) -> BTreeMap<String, String> {
+    let mut open = BTreeMap::new();
+    for snapshot in ours(schedule, context) {
+        let of = &snapshot.spec.vm_ref;
+        let now = names(&schedule.name_any(), &of.name, at);
+        let name = snapshot.name_any();
+        if snapshot::is_open(&snapshot) && !now.contains(&name) {
+            open.entry(of.name.clone()).or_insert(name);
+        }
+    }
+    open
+}
+
+/// Says that the last snapshots were not made because earlier ones are still to be taken.
+fn skipped(open: &BTreeMap<String, String>) -> Option<Hindered> {
+    let (machine, name) = open.first_key_value()?;
+    let others = match open.len() - 1 {
+        0 => String::new(),
+        count => format!(", nor of {count} others"),
+    };
+    let text = format!("no further snapshot of {machine}: {name} is not taken yet{others}");
+    Some(("Skipped", text))
 }
 
 /// The snapshots of a schedule.

@@ -210,11 +210,13 @@ async fn what_is_skipped_is_told_once_for_all_machines() {
     });
     bed.try_apply(&schedule).await.unwrap();
     bed.sleep(Duration::from_mins(10)).await;
+    bed.until_reason::<VMSnapshotSchedule>("often", "Ready", "Skipped")
+        .await;
     let story = bed.story("often").await;
     let told = story.lines().filter(|line| line.contains("Skipped"));
     assert_eq!(told.count(), 1, "{story}");
     assert!(
-        story.contains("of one now") && story.contains("nor of 1 other"),
+        story.contains("of one:") && story.contains("nor of 1 other"),
         "{story}"
     );
 }
