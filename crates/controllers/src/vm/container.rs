@@ -149,7 +149,9 @@ pub(crate) async fn reconcile(
             Outcome::Persist => {}
             Outcome::Waiting { retry, .. } => return Ok(Action::requeue(retry)),
             Outcome::Working { .. } => return Ok(Action::requeue(PATIENCE)),
-            Outcome::Settled if moves => return Ok(Action::requeue(PATIENCE)),
+            Outcome::Settled | Outcome::Failed { .. } if moves => {
+                return Ok(Action::requeue(PATIENCE));
+            }
             Outcome::Settled | Outcome::Gone | Outcome::Failed { .. } => {
                 return Ok(Action::await_change());
             }

@@ -227,7 +227,8 @@ impl Work<'_> {
         while let Some(target) = self.kept.targets.get(at).cloned() {
             if busy.contains(&target.cluster) {
                 let needed = needs.iter().any(|need| target.answers(need));
-                let outcome = if target.record.is_complete() {
+                let begun = !target.record.replicas.is_empty();
+                let outcome = if begun && target.record.is_complete() {
                     Outcome::Settled
                 } else {
                     Outcome::Persist

@@ -187,14 +187,14 @@ pub(crate) async fn reconcile(
     }
     let (status, outcome) = advance(&context, &machine, before.clone(), &intent).await?;
     context.providers.log(&intent.cluster, &*machine, &outcome);
-    if follow::rests(&outcome, &record(&status))
-        && follow::follow(&context, &*machine, &stay(&machine, &status)).await?
-        && outcome == Outcome::Settled
-    {
+    let moves = follow::rests(&outcome, &record(&status))
+        && follow::follow(&context, &*machine, &stay(&machine, &status)).await?;
+    if moves && outcome == Outcome::Settled {
         return Ok(Action::requeue(PATIENCE));
     }
     report::announce(&context, &machine, &before, &status).await;
     Ok(match outcome {
+        Outcome::Failed { .. } if moves => Action::requeue(PATIENCE),
         Outcome::Waiting { retry, .. } => Action::requeue(retry),
         Outcome::Working { .. } | Outcome::Persist => Action::requeue(PATIENCE),
         Outcome::Settled | Outcome::Gone | Outcome::Failed { .. } => Action::await_change(),

@@ -32,6 +32,8 @@ use crate::{
 
 /// The condition that says that a snapshot is not what its spec says now.
 const AS_DECLARED: &str = "AsDeclared";
+/// After how long a removal that failed is tried again.
+const NOT_REMOVED: Duration = Duration::from_mins(1);
 /// The longest name PVE gives a snapshot.
 const LONGEST: usize = 40;
 
@@ -168,21 +170,23 @@ pub(crate) async fn reconcile(
     let place = namespace(&*snapshot);
     let done = action::record(status.record.as_ref()).done;
     let target = action::target(&context, &place, &snapshot.spec.vm_ref);
-    let target = target.and_then(|target| {
-        if !leaving && !done {
-            refs::may_use(&context, &place, &target.cluster)?;
-        }
-        Ok(target)
-    });
     let wanted = match target {
-        Ok(target) if leaving => absent(&snapshot, &status, Subject::from(target)),
-        Ok(target) => intent(&snapshot, &status, &target),
-        Err(_) if leaving => {
-            let Some(subject) = left_behind(&context, &status) else {
+        target if leaving => {
+            let Some(subject) = taken_of(&context, &status, target.ok()) else {
                 context.release(&*snapshot).await?;
                 return Ok(Action::await_change());
             };
-            absent(&snapshot, &status, subject)
+            intent(&snapshot, &status, subject, SnapshotWish::Absent)
+        }
+        Ok(target) => {
+            let may = refs::may_use(&context, &place, &target.cluster);
+            if let Err(missing) = &may
+                && !done
+            {
+                return wait(&context, &snapshot, &status, missing).await;
+            }
+            let wish = wish(&snapshot, &status, &target, may.is_ok());
+            intent(&snapshot, &status, Subject::from(target), wish)
         }
         Err(missing) if done => {
             return lost(&context, &snapshot, &status, &missing).await;
@@ -233,8 +237,11 @@ pub(crate) async fn reconcile(
             record: FleetRecord::of(&progress.record),
         };
         write(&context, &snapshot, &status).await?;
-        if progress.outcome != Outcome::Persist {
-            return Ok(action::next(&progress.outcome));
+        match progress.outcome {
+            Outcome::Persist => {}
+            // Its guest may be nobody's by now, and nobody tells of a change.
+            Outcome::Failed { .. } if leaving => return Ok(Action::requeue(NOT_REMOVED)),
+            outcome => return Ok(action::next(&outcome)),
         }
     }
 }
@@ -303,50 +310,41 @@ async fn write(
     Ok(())
 }
 
-/// The guest that a snapshot was taken of and whose object is gone: it may have been let go, with its snapshots. Nothing was taken
-/// of one that never was, and without its Provider there is no way there.
-fn left_behind(context: &Context, status: &VMSnapshotStatus) -> Option<Subject> {
-    let subject = action::record(status.record.as_ref()).subject?;
-    let (place, name) = subject.cluster.as_str().split_once('/')?;
-    refs::find(&context.stores.providers, place, name)?;
-    Some(subject)
-}
-
-/// The removal of a snapshot, from the guest it was taken of.
-fn absent(
-    snapshot: &VMSnapshot,
+/// The guest to remove a snapshot from: the one it was taken of, also if its object names another by now or is gone, for it may have
+/// been let go with its snapshots. Nothing was taken of one that never was, and without its Provider there is no way there.
+fn taken_of(
+    context: &Context,
     status: &VMSnapshotStatus,
-    subject: Subject,
-) -> Option<SnapshotIntent> {
-    Some(SnapshotIntent {
-        owner: owner(snapshot)?,
-        cluster: subject.cluster,
-        guest: subject.guest,
-        guest_owner: subject.owner,
-        likeness: subject.likeness,
-        name: name_on_pve(snapshot, status),
-        description: snapshot.spec.description.clone().unwrap_or_default(),
-        memory: snapshot.spec.include_memory,
-        wish: SnapshotWish::Absent,
-    })
+    target: Option<Target>,
+) -> Option<Subject> {
+    let target = target.map(Subject::from);
+    let Some(of) = action::record(status.record.as_ref()).subject else {
+        return target;
+    };
+    if let Some(target) = target.filter(|target| of.is(target)) {
+        return Some(target);
+    }
+    let (place, name) = of.cluster.as_str().split_once('/')?;
+    refs::find(&context.stores.providers, place, name)?;
+    Some(of)
 }
 
-fn name_on_pve(snapshot: &VMSnapshot, status: &VMSnapshotStatus) -> String {
-    let known = status.snapshot_name.clone();
-    known.unwrap_or_else(|| pve_name(&snapshot.name_any()))
-}
-
-fn intent(
+/// What is wanted of a snapshot that stays. A guest goes back only where its namespace `may` use the Provider, which its own
+/// object says; what has begun goes on.
+fn wish(
     snapshot: &VMSnapshot,
     status: &VMSnapshotStatus,
     target: &Target,
-) -> Option<SnapshotIntent> {
-    let wish = match target.guest.revert() {
+    may: bool,
+) -> SnapshotWish {
+    let record = action::record(status.record.as_ref());
+    match target.guest.revert() {
         // A wish is fulfilled once, whatever snapshot has that name later.
         Some(wish)
             if means(wish, snapshot)
                 && target.guest.reverted_to() != Some(&wish.to)
-                && action::record(status.record.as_ref()).done =>
+                && record.done
+                && (may || !record.in_flight.is_empty()) =>
         {
             SnapshotWish::Reverted {
                 generation: u64::try_from(wish.generation).unwrap_or_default(),
@@ -354,14 +352,23 @@ fn intent(
             }
         }
         _ => SnapshotWish::Present,
-    };
+    }
+}
+
+fn intent(
+    snapshot: &VMSnapshot,
+    status: &VMSnapshotStatus,
+    subject: Subject,
+    wish: SnapshotWish,
+) -> Option<SnapshotIntent> {
+    let known = status.snapshot_name.clone();
     Some(SnapshotIntent {
         owner: owner(snapshot)?,
-        cluster: target.cluster.clone(),
-        guest: target.vmid,
-        guest_owner: target.owner.clone(),
-        likeness: target.likeness.clone(),
-        name: name_on_pve(snapshot, status),
+        cluster: subject.cluster,
+        guest: subject.guest,
+        guest_owner: subject.owner,
+        likeness: subject.likeness,
+        name: known.unwrap_or_else(|| pve_name(&snapshot.name_any())),
         description: snapshot.spec.description.clone().unwrap_or_default(),
         memory: snapshot.spec.include_memory,
         wish,

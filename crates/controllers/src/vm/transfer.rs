@@ -258,7 +258,16 @@ pub(crate) async fn backup(backup: Arc<VMBackup>, context: Arc<Context>) -> Resu
     }
     if !leaving {
         context.hold(&*backup).await?;
-        if has_ended(status.phase, status.observed_generation, generation) {
+        // What can change of its spec is what becomes of it at its own end: nothing is begun again for that.
+        if !is_open(status.phase) {
+            if status.observed_generation != generation {
+                status.observed_generation = generation;
+                let is = backup.status.as_ref();
+                context
+                    .statuses
+                    .write(&context.client, &*backup, is, &status)
+                    .await?;
+            }
             return Ok(Action::await_change());
         }
     }
@@ -266,13 +275,16 @@ pub(crate) async fn backup(backup: Arc<VMBackup>, context: Arc<Context>) -> Resu
     let kept = action::record(status.record.as_ref());
     // A backup outlives its guest, and a new guest of that name is another one.
     let subject = kept.subject.map_or_else(
-        || {
-            let target = action::target(&context, &place, &backup.spec.vm_ref)?;
-            refs::may_use(&context, &place, &target.cluster)?;
-            Ok(Subject::from(target))
-        },
+        || action::target(&context, &place, &backup.spec.vm_ref).map(Subject::from),
         Ok,
     );
+    let begins = !leaving && !kept.done && kept.in_flight.is_empty();
+    let subject = subject.and_then(|subject| {
+        if begins {
+            refs::may_use(&context, &place, &subject.cluster)?;
+        }
+        Ok(subject)
+    });
     let intent = match subject.and_then(|subject| backup_intent(&backup, subject)) {
         Ok(intent) => intent,
         Err(_) if leaving && !kept.begun => {
