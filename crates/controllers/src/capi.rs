@@ -31,6 +31,7 @@ pub use connect::GlobalCredentials;
 pub(crate) use connect::{Places, place_changed};
 pub(crate) use machine::{Asked, Identified};
 pub(crate) use notice::Unnoticed;
+pub(crate) use secrets::KEEP;
 pub(crate) use spread::Chosen;
 
 /// Something is missing that may yet come; the reason is fit for a condition.

@@ -205,11 +205,11 @@ fn is_too_old(error: &watcher::Error) -> bool {
     }
 }
 
-/// Watches a kind without keeping it: only the references of changed objects are passed on.
+/// Watches a kind without keeping it. Says of each object whether it has changed since it was first listed, or may have.
 pub(crate) fn glimpse<K>(
     client: &Client,
     namespace: Option<&str>,
-    tell: impl Fn(&ObjectRef<K>) + Send + Sync + 'static,
+    tell: impl Fn(&K, bool) + Send + Sync + 'static,
 ) -> BoxFuture<'static, ()>
 where
     K: Kind + Resource<Scope = NamespaceResourceScope>,
@@ -222,12 +222,12 @@ where
         while let Some(event) = events.next().await {
             match event {
                 Ok(Event::Apply(object) | Event::Delete(object)) => {
-                    tell(&ObjectRef::from_obj(&object));
+                    tell(&object, true);
                 }
                 // Whatever is listed anew may have changed while nobody watched.
-                Ok(Event::InitApply(object)) if listed => tell(&ObjectRef::from_obj(&object)),
+                Ok(Event::InitApply(object)) => tell(&object, listed),
                 Ok(Event::InitDone) => listed = true,
-                Ok(Event::InitApply(_) | Event::Init) => {}
+                Ok(Event::Init) => {}
                 Err(error) => {
                     let kind = K::kind(&());
                     tracing::debug!(%kind, %error, "watch interrupted");
@@ -436,13 +436,18 @@ mod tests {
         });
         let told = Arc::new(Mutex::new(Vec::new()));
         let heard = told.clone();
-        let running = glimpse::<Cluster>(&Client::new(service, "default"), None, move |object| {
-            heard.lock().unwrap().push(object.name.clone());
-        });
+        let running = glimpse::<Cluster>(
+            &Client::new(service, "default"),
+            None,
+            move |object, changed| {
+                heard.lock().unwrap().push((object.name_any(), changed));
+            },
+        );
         let minute = tokio::time::timeout(Duration::from_mins(1), running);
         assert!(minute.await.is_err(), "the watch goes on");
         assert_eq!(lists.load(Ordering::SeqCst), 2);
-        assert_eq!(*told.lock().unwrap(), ["a"]);
+        let a = |changed| ("a".to_owned(), changed);
+        assert_eq!(*told.lock().unwrap(), [a(false), a(true)]);
     }
 
     #[test]

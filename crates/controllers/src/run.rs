@@ -15,7 +15,7 @@ use crate::{
     kinds::{Queues, Watches},
     known::{Key, Known, key_of},
     pace::paced,
-    status, vm,
+    secrets, status, vm,
     work::{Action, work},
 };
 
@@ -85,12 +85,16 @@ pub async fn run(client: Client, options: Options, stop: CancellationToken) {
     let watching = paced(&client);
     background.push(glimpse::<Secret>(&watching, namespace, {
         let context = context.clone();
-        move |secret| {
-            let place = secret.namespace.as_deref().unwrap_or_default();
-            vm::secret_changed(&context, place, secret);
-            capi::cluster::secret_changed(&context, place, &secret.name);
+        move |secret, changed| {
+            context.unneeded.seen(secret);
+            if changed {
+                let (place, name) = (secret.namespace().unwrap_or_default(), secret.name_any());
+                vm::secret_changed(&context, &place, &name);
+                capi::cluster::secret_changed(&context, &place, &name);
+            }
         }
     }));
+    background.push(Box::pin(secrets::sweep(context.clone())));
     watches.run(&watching, namespace, &context.events, &background);
     let background = background.for_each(|()| async {});
 

@@ -21,8 +21,6 @@ pub(crate) mod usage;
 use std::sync::Arc;
 
 use api::vm::UserData;
-use k8s_openapi::api::core::v1::Secret;
-use kube::runtime::reflector::ObjectRef;
 
 use crate::{
     context::{Context, namespace},
@@ -46,18 +44,18 @@ pub(crate) fn wire(watches: &mut Watches, context: &Arc<Context>) {
 }
 
 /// Has everything looked at again that reads a Secret of this namespace.
-pub(crate) fn secret_changed(context: &Context, place: &str, secret: &ObjectRef<Secret>) {
-    provider::secret_changed(context, secret);
+pub(crate) fn secret_changed(context: &Context, place: &str, secret: &str) {
+    provider::secret_changed(context, place, secret);
     for machine in context.stores.machines.state() {
         let data = machine.spec.user_data.as_ref();
         let mut read = data.into_iter().flat_map(UserData::secrets);
-        if namespace(&*machine) == place && read.any(|name| name == secret.name) {
+        if namespace(&*machine) == place && read.any(|name| name == secret) {
             context.queues.machines.push_object(&machine);
         }
     }
     for container in context.stores.containers.state() {
         let read = container.spec.password_secret_ref.as_ref();
-        if namespace(&*container) == place && read.is_some_and(|read| read.name == secret.name) {
+        if namespace(&*container) == place && read.is_some_and(|read| read.name == secret) {
             context.queues.containers.push_object(&container);
         }
     }

@@ -59,6 +59,7 @@ impl Paces {
 
 /// A ProxmoxCluster is looked at again when its Cluster, one of its machines or one of its Secrets has changed.
 pub(crate) fn wire(watches: &mut Watches, context: &Arc<Context>) {
+    secrets::wire(watches, context);
     let (to, changes) = (context.clone(), crate::hub::SpecChanges::new());
     watches.capi_clusters.subscribe(move |cluster: &Cluster| {
         let reference = cluster.spec.infrastructure_ref.as_ref();
@@ -183,7 +184,6 @@ async fn remove(
     context.paces.forget(&uid);
     context.unnoticed.forget(&uid);
     if left.is_empty() {
-        secrets::release(context, object).await?;
         context.release(object).await?;
         context.places.forget(object);
         return Ok(Action::await_change());

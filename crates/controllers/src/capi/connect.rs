@@ -114,6 +114,12 @@ impl Places {
         self.lock().held.insert(uid, Known::of(cluster, ()));
     }
 
+    /// They are not, or not all of them.
+    pub(super) fn let_go(&self, cluster: &ProxmoxCluster) {
+        let uid = cluster.uid().unwrap_or_default();
+        self.lock().held.remove(&uid);
+    }
+
     /// The UIDs of the ProxmoxClusters that are on a place, as far as that was found out.
     fn users(&self, place: &ClusterName) -> BTreeSet<String> {
         let connected = self.lock();

@@ -3,16 +3,28 @@
 //! They are kept until it is gone, and go where it goes: `clusterctl move` takes along what carries its label.
 //! Secrets of another namespace are shared by their owner's decision and left alone.
 
+use std::sync::Arc;
+
 use api::infrastructure::v1beta1::ProxmoxCluster;
 use api::vm::NamespacedRef;
 
 use crate::context::{Context, Error, namespace};
+use crate::kinds::Watches;
 use crate::secrets::Keep;
 
-const KEEP: Keep = Keep {
+pub(crate) const KEEP: Keep = Keep {
     // The name other providers used, so that a take-over leaves none behind.
     finalizer: "proxmoxcluster.infrastructure.cluster.x-k8s.io/secret",
     label: Some("clusterctl.cluster.x-k8s.io/move"),
+    // Other providers kept those of other namespaces too.
+    needed: |context, place, name| {
+        let mut clusters = context.stores.proxmox_clusters.state().into_iter();
+        clusters.any(|cluster| {
+            let own = namespace(&*cluster);
+            references(&cluster)
+                .any(|it| it.name == name && it.namespace.as_deref().unwrap_or(&own) == place)
+        })
+    },
 };
 
 /// Every Secret a ProxmoxCluster names.
@@ -44,23 +56,16 @@ pub(super) async fn hold(context: &Context, object: &ProxmoxCluster) -> Result<(
     if context.places.is_held(object) {
         return Ok(());
     }
-    KEEP.hold(context, object, &own(object)).await?;
+    // Said first: a Secret that changes meanwhile takes it back.
     context.places.hold(object);
-    Ok(())
+    let held = KEEP.hold(context, object, &own(object)).await;
+    if held.is_err() {
+        context.places.let_go(object);
+    }
+    held.map(drop)
 }
 
-/// Lets go of the Secrets that no other cluster needs.
-pub(super) async fn release(context: &Context, object: &ProxmoxCluster) -> Result<(), Error> {
-    let place = namespace(object);
-    let others = context.stores.proxmox_clusters.state();
-    let needed = |name: &String| {
-        others.iter().any(|other| {
-            other.metadata.uid != object.metadata.uid
-                && namespace(&**other) == place
-                && own(other).contains(name)
-        })
-    };
-    let mut names = own(object);
-    names.retain(|name| !needed(name));
-    KEEP.release(context, &place, &names).await
+/// Those that a cluster names no more are let go.
+pub(super) fn wire(watches: &mut Watches, context: &Arc<Context>) {
+    Keep::follow(&mut watches.proxmox_clusters, context, own);
 }

@@ -17,7 +17,6 @@ use futures::{
     future::ready,
     stream::{BoxStream, SelectAll},
 };
-use k8s_openapi::api::core::v1::Secret;
 use kube::{ResourceExt as _, runtime::reflector::ObjectRef};
 use tokio::sync::{
     mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel},
@@ -27,6 +26,7 @@ use tokio_stream::wrappers::WatchStream;
 use tracing::Level;
 
 use self::connection::{Settings, settings};
+pub(crate) use self::secrets::KEEP;
 use super::refs::{self, Lookup};
 use crate::{
     context::{Context, Error, FIRST_LOOK, namespace},
@@ -163,6 +163,7 @@ impl Connections {
 
 /// A Provider is looked at again when something that uses it comes or goes.
 pub(crate) fn wire(watches: &mut Watches, context: &Arc<Context>) {
+    secrets::wire(watches, context);
     let to = context.clone();
     watches.machines.subscribe(move |machine| {
         let status = machine.status.as_ref();
@@ -196,10 +197,10 @@ fn look_again(context: &Context, clusters: impl IntoIterator<Item = ClusterName>
 }
 
 /// Looks at the Providers that read a Secret.
-pub(crate) fn secret_changed(context: &Context, secret: &ObjectRef<Secret>) {
-    let place = secret.namespace.as_deref().unwrap_or_default();
+pub(crate) fn secret_changed(context: &Context, place: &str, secret: &str) {
     for provider in context.stores.providers.state() {
-        if namespace(&*provider) == place && secrets::names(&provider).contains(&secret.name) {
+        let mut read = secrets::names(&provider).into_iter();
+        if namespace(&*provider) == place && read.any(|name| name == secret) {
             context
                 .providers
                 .hold(provider.uid().unwrap_or_default(), None);
@@ -299,11 +300,13 @@ pub(crate) async fn reconcile(
     if leaving && users.is_empty() {
         context.fleet.disconnect(&name);
         context.providers.remove(&name);
-        secrets::release(&context, &provider).await?;
         context.release(&*provider).await?;
+        context
+            .providers
+            .hold(provider.uid().unwrap_or_default(), None);
         return Ok(Action::await_change());
     }
-    let mut going = false;
+    let mut going = None;
     if !leaving {
         context.hold(&*provider).await?;
         going = secrets::hold(&context, &provider).await?;
@@ -334,7 +337,7 @@ pub(crate) async fn reconcile(
                 &status,
             )
             .await?;
-        return Ok(Action::requeue(RECHECK));
+        return Ok(Action::requeue(going.unwrap_or(RECHECK).min(RECHECK)));
     }
     if !before.conditions.is_empty() && context.is_unseen(&name) {
         return Ok(Action::requeue(FIRST_LOOK));
@@ -352,11 +355,9 @@ pub(crate) async fn reconcile(
         )
         .await?;
     // Refused credentials are read again though nobody told of new ones: a Provider that missed them would stay so for ever.
-    Ok(if going || facts.refused || reads_config_map(&provider) {
-        Action::requeue(RECHECK)
-    } else {
-        Action::await_change()
-    })
+    let again = facts.refused || reads_config_map(&provider);
+    let again = going.or(again.then_some(RECHECK));
+    Ok(again.map_or_else(Action::await_change, Action::requeue))
 }
 
 /// Connects the engine if it is not, or not like this. New credentials alone disturb nothing under way.

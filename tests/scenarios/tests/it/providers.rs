@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use api::vm::{Provider, VMImage, VirtualMachine, condition};
 use k8s_openapi::api::core::v1::Secret;
-use kube::api::DeleteParams;
+use kube::{ResourceExt as _, api::DeleteParams};
 use scenarios::Bed;
 use serde_json::json;
 
@@ -99,6 +99,21 @@ async fn credentials_that_are_deleted_alone_go_soon_and_can_be_put_back() {
     bed.until_reason::<Provider>("proxmox-prod", "Ready", "SecretNotFound")
         .await;
     bed.apply(include_str!("manifests/secret-root.yaml")).await;
+    bed.until_ready::<Provider>("proxmox-prod").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn credentials_that_a_provider_reads_no_more_are_let_go() {
+    let bed = prepared().await;
+    bed.until_ready::<Provider>("proxmox-prod").await;
+    let other = include_str!("manifests/secret-root.yaml").replace("pve-credentials", "others");
+    bed.apply(&other).await;
+    let spec = json!({ "credentialSecretRef": { "name": "others" } });
+    bed.change::<Provider>("proxmox-prod", spec).await;
+    let kept = |secret: &Secret| !secret.finalizers().is_empty();
+    bed.until("others", "kept", kept).await;
+    bed.until("pve-credentials", "let go", |it: &Secret| !kept(it))
+        .await;
     bed.until_ready::<Provider>("proxmox-prod").await;
 }
 
