@@ -12,8 +12,8 @@ use std::{
 };
 
 use fleet::{
-    ClusterName, Fleet, GuestIntent, GuestProgress, GuestRecord, Options, Outcome, Owner, Size,
-    WakeStream,
+    ClusterName, Fleet, GuestIntent, GuestProgress, GuestRecord, NodeName, Options, Outcome, Owner,
+    Size, WakeStream,
     intent::{
         Agent, BackupIntent, BackupMode, CloneMode, Compression, Disk, DiskRole, Init, Nic, Source,
         TemplateRef,
@@ -94,6 +94,13 @@ impl Bench {
             .credentials(credentials)
             .build()
             .expect("a client")
+    }
+
+    /// A node of the cluster besides one.
+    pub(crate) fn other_than(&self, node: &NodeName) -> String {
+        let nodes = self.cluster().nodes();
+        let other = nodes.into_iter().find(|other| other != node.as_str());
+        other.expect("there are several")
     }
 
     /// Talks to another node from now on.

@@ -33,7 +33,7 @@ async fn a_guest_whose_node_is_down_is_waited_for_and_not_forgotten() {
     let owner = bench.want(machine("web", TEMPLATE));
     bench.run().await;
     let node = bench.progress(&owner).facts.node.clone().unwrap();
-    bench.answer_from(&other_than(&bench, &node));
+    bench.answer_from(&bench.other_than(&node));
     bench.cluster().kill_node(node.as_str());
     bench.run_for(Duration::from_mins(2)).await;
     let outcome = bench.progress(&owner).outcome.clone();
@@ -59,7 +59,7 @@ async fn lost_while_going_down() -> (Bench, Owner, Identity) {
     let owner = bench.want(intent.clone());
     bench.run().await;
     let identity = bench.record(&owner).identity.clone().unwrap();
-    let other = other_than(&bench, &identity.node);
+    let other = bench.other_than(&identity.node);
     bench.answer_from(&other);
     bench.run_for(Duration::from_mins(1)).await;
     let vmid = identity.vmid.get();
@@ -73,19 +73,13 @@ async fn lost_while_going_down() -> (Bench, Owner, Identity) {
     (bench, owner, identity)
 }
 
-fn other_than(bench: &Bench, node: &NodeName) -> String {
-    let nodes = bench.cluster().nodes();
-    let other = nodes.into_iter().find(|other| other != node.as_str());
-    other.unwrap()
-}
-
 #[tokio::test(start_paused = true)]
 async fn a_task_of_a_lost_node_is_given_up_once_its_guest_is_elsewhere() {
     let (mut bench, owner, identity) = lost_while_going_down().await;
     bench.run_for(Duration::from_mins(5)).await;
     let waits = bench.call_now(&owner).await;
     assert!(!waits.outcome.is_done(), "{waits:?}");
-    let other = other_than(&bench, &identity.node);
+    let other = bench.other_than(&identity.node);
     let vmid = identity.vmid.get();
     bench.cluster().rescue_guest(vmid, &other).unwrap();
     bench.run().await;
@@ -108,7 +102,7 @@ async fn a_guest_whose_node_left_the_cluster_is_waited_for_until_somebody_rescue
     assert!(bench.own_requests() <= 10, "{}", bench.counts());
     let waits = bench.call_now(&owner).await;
     assert!(!waits.outcome.is_done(), "PVE still has it: {waits:?}");
-    let other = other_than(&bench, &identity.node);
+    let other = bench.other_than(&identity.node);
     let vmid = identity.vmid.get();
     bench.cluster().rescue_guest(vmid, &other).unwrap();
     bench.run().await;
@@ -131,7 +125,7 @@ async fn an_image_left_on_a_node_that_is_down_hinders_nobody_and_goes_when_it_is
     bench.run().await;
     let identity = bench.record(&owner).identity.clone().unwrap();
     bench.answer_from(identity.node.as_str());
-    let down = NodeName::new(other_than(&bench, &identity.node)).unwrap();
+    let down = NodeName::new(bench.other_than(&identity.node)).unwrap();
     let storage = StorageId::new("local").unwrap();
     let storage = bench.client().node(&down).storage(&storage);
     let upload = Upload::iso("oxmox-left.iso", 4);
@@ -182,7 +176,7 @@ async fn a_copy_left_locked_by_a_node_that_died_is_told_of_and_made_under_anothe
     while copy.config(ConfigView::Next).await.is_err() {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    bench.answer_from(&other_than(&bench, &node));
+    bench.answer_from(&bench.other_than(&node));
     bench.cluster().kill_node(node.as_str());
     bench.run_for(Duration::from_mins(1)).await;
     bench.cluster().revive_node(node.as_str());
@@ -254,7 +248,7 @@ async fn a_node_that_does_not_know_of_the_others_says_nothing_of_their_guests() 
     let owner = bench.want(machine("web", TEMPLATE));
     bench.run().await;
     let identity = bench.record(&owner).identity.clone().unwrap();
-    let other = other_than(&bench, &identity.node);
+    let other = bench.other_than(&identity.node);
     bench.answer_from(&other);
     bench.run_for(Duration::from_mins(1)).await;
     bench.cluster().blind_node(&other);

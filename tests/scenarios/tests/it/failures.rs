@@ -123,6 +123,53 @@ async fn the_end_of_a_move_or_backup_is_told_though_its_status_could_not_be_writ
     }
 }
 
+/// A storage without room for backups, and a guest that somebody made.
+const FULL: &str = "
+clusters:
+  - name: pve
+    storages:
+      - { id: ceph, type: rbd, content: [images], capacity-gib: 1000 }
+      - { id: local, type: dir, content: [iso, backup], capacity-gib: 0 }
+    guests:
+      - { vmid: 100, node: pve1, storage: ceph }
+";
+
+/// Each try of such a backup shuts its machine down.
+#[tokio::test(start_paused = true)]
+async fn a_backup_that_failed_is_not_begun_again_when_its_deletion_policy_changes() {
+    let bed = Bed::builder().world(FULL).start().await;
+    bed.apply(include_str!("manifests/secret-root.yaml")).await;
+    bed.apply(manifest!("provider-token")).await;
+    let machine = json!({
+        "apiVersion": "infra.virtrigaud.io/v1beta1", "kind": "VirtualMachine", "metadata": { "name": "old" },
+        "spec": { "providerRef": { "name": "proxmox-prod" }, "adopt": { "vmid": 100 } },
+    });
+    bed.try_apply(&machine).await.unwrap();
+    bed.until_ready::<VirtualMachine>("old").await;
+    let backup = json!({
+        "apiVersion": "infra.virtrigaud.io/v1beta1", "kind": "VMBackup", "metadata": { "name": "once" },
+        "spec": { "vmRef": { "name": "old" }, "storage": "local", "mode": "stop" },
+    });
+    bed.try_apply(&backup).await.unwrap();
+    let has_failed = |it: &VMBackup| {
+        let status = it.status.as_ref();
+        status.is_some_and(|status| status.phase == Some(Phase::Failed))
+    };
+    bed.until("once", "failed", has_failed).await;
+    let tries = bed.tasks("vzdump").await;
+    assert_eq!(tries.len(), 1);
+    bed.change::<VMBackup>("once", json!({ "deletionPolicy": "Retain" }))
+        .await;
+    let is_seen = |it: &VMBackup| {
+        let status = it.status.as_ref();
+        status.is_some_and(|status| status.observed_generation == it.metadata.generation)
+    };
+    bed.until("once", "seen", is_seen).await;
+    bed.sleep(Duration::from_mins(30)).await;
+    assert!(has_failed(&bed.get("once").await));
+    assert_eq!(bed.tasks("vzdump").await, tries);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_guest_removed_behind_our_back_is_noticed_and_its_object_can_be_deleted() {
     let bed = prepared().await;

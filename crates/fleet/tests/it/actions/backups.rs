@@ -132,11 +132,8 @@ async fn a_backup_on_a_node_that_is_down_is_waited_for() {
     let mut record = ActionRecord::default();
     let made = drive!(bench, backup, intent, record);
     let volume = made.facts.volume.unwrap();
-    let nodes = bench.cluster().nodes();
-    let other = nodes
-        .into_iter()
-        .find(|node| *node != identity.node.to_string());
-    bench.answer_from(&other.unwrap());
+    let other = bench.other_than(&identity.node);
+    bench.answer_from(&other);
     bench.cluster().kill_node(identity.node.as_str());
     bench.run_for(Duration::from_mins(2)).await;
     let waits = bench.fleet.delete_backup(&intent, &record).await;

@@ -181,6 +181,41 @@ async fn a_revert_whose_answer_is_lost_is_not_done_twice() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_revert_is_found_on_the_node_it_was_sent_to_when_its_guest_was_moved_since() {
+    let (mut bench, identity) = settled().await;
+    let mut record = ActionRecord::default();
+    let intent = snapshot(identity.vmid, SnapshotWish::Present);
+    drive!(bench, snapshot, intent, record);
+    let qemu = bench.client().node(&identity.node).qemu(identity.vmid);
+    // Nothing about the guest itself tells whether it was taken back.
+    let without = pve::ConfigChange::delete(["vmgenid"]);
+    qemu.configure(&without).await.unwrap();
+    let wish = SnapshotWish::Reverted {
+        generation: 1,
+        start: true,
+    };
+    let intent = snapshot(identity.vmid, wish);
+    let mut stored = bench.fleet.snapshot(&intent, &record).await.record;
+    let sent = bench.fleet.snapshot(&intent, &stored).await;
+    assert!(matches!(sent.outcome, Outcome::Working { .. }), "{sent:?}");
+    bench.restart();
+    bench.run_for(Duration::from_mins(1)).await;
+    let other = fleet::NodeName::new(bench.other_than(&identity.node)).unwrap();
+    let there = pve::api::guest::migrate::MigrateQemu::online(other.clone());
+    qemu.migrate(&there).await.unwrap();
+    bench.run_for(Duration::from_mins(1)).await;
+    let reverted = drive!(bench, snapshot, intent, stored);
+    assert_eq!(reverted.record.reverted, 1, "{:?}", reverted.outcome);
+    let moved = fleet::Identity {
+        node: other,
+        ..identity.clone()
+    };
+    assert_eq!(bench.inventory().await.of(&owner("web")).len(), 1);
+    assert_eq!(reverts(&bench, &identity).await, 1);
+    assert_eq!(reverts(&bench, &moved).await, 0);
+}
+
+#[tokio::test(start_paused = true)]
 async fn somebody_elses_revert_is_not_taken_for_ours() {
     let (mut bench, identity) = settled().await;
     let qemu = bench.client().node(&identity.node).qemu(identity.vmid);
