@@ -210,11 +210,19 @@ impl Sim {
             for guest in node.qemu_list(false).await.unwrap() {
                 if guest.name.as_deref() == Some(name) {
                     let guest = node.qemu(guest.vmid.unwrap());
-                    let stopped = guest.stop(Stop::default()).await.unwrap();
-                    client.wait(&stopped).await.unwrap();
-                    let gone = guest.delete(DeleteGuest::default()).await.unwrap();
-                    client.wait(&gone).await.unwrap();
-                    return;
+                    // The operator may be faster and have it on again.
+                    loop {
+                        let stopped = guest.stop(Stop::default()).await.unwrap();
+                        client.wait(&stopped).await.unwrap();
+                        let gone = guest.delete(DeleteGuest::default()).await.unwrap();
+                        match client.wait(&gone).await {
+                            Err(pve::Error::Running { .. }) => {}
+                            gone => {
+                                gone.unwrap();
+                                return;
+                            }
+                        }
+                    }
                 }
             }
         }
