@@ -256,3 +256,25 @@ async fn a_backup_that_fails_is_tried_again_ever_more_seldom() {
     let made = drive!(bench, backup, intent, record);
     assert_eq!(made.outcome, Outcome::Settled, "{:?}", made.events);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_backup_that_went_with_its_node_is_made_where_its_guest_is_now() {
+    let (mut bench, identity) = settled().await;
+    let intent = backup(identity.vmid, Some(owner("web")));
+    let begun = bench.fleet.backup(&intent, &ActionRecord::default()).await;
+    assert_eq!(begun.outcome, Outcome::Persist);
+    let mut record = begun.record;
+    let other = fleet::NodeName::new(bench.other_than(&identity.node)).unwrap();
+    bench.answer_from(other.as_str());
+    let qemu = bench.client().node(&identity.node).qemu(identity.vmid);
+    let there = pve::api::guest::migrate::MigrateQemu::online(other.clone());
+    let moved = qemu.migrate(&there).await.unwrap();
+    bench.client().wait(&moved).await.unwrap();
+    bench.cluster().remove_node(identity.node.as_str());
+    bench.run_for(Duration::from_mins(1)).await;
+    let made = drive!(bench, backup, intent, record);
+    assert_eq!(made.outcome, Outcome::Settled, "{:?}", made.events);
+    assert_eq!(made.facts.node, Some(other));
+    let volume = made.facts.volume.unwrap();
+    assert!(bench.inventory().await.volumes.contains(&volume));
+}

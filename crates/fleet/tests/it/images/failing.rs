@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use fleet::{ImageRecord, Outcome};
 use pve::api::guest::ConfigView;
+use pve_sim::{Action, Fault};
 
 use super::{drive, image, web};
 use crate::harness::Bench;
@@ -99,4 +100,38 @@ async fn an_image_with_a_broken_address_keeps_no_other_of_its_checksum_waiting()
     assert_eq!(inventory.guests.len(), before + 1);
     let mut volumes = inventory.volumes.iter();
     assert!(!volumes.any(|volume| volume.contains("import/oxmox-")));
+}
+
+/// The process that sent it died before it was answered, and the next one is told to remove the image at once.
+#[tokio::test(start_paused = true)]
+async fn a_template_whose_call_takes_effect_late_goes_with_its_image() {
+    let url = "https://images.example.com/noble.img";
+    let mut bench = Bench::new();
+    bench.ready().await;
+    let before = bench.inventory().await;
+    bench.cluster().control().serve(url, vec![7; 1 << 20]);
+    let mut intent = image("noble", url);
+    intent.checksum = None;
+    let late = Action::Delay { ms: 5_000 };
+    let late = Fault::once("POST /nodes/{node}/qemu", late);
+    bench.cluster().control().inject(late);
+    let mut record = ImageRecord::default();
+    let sent = loop {
+        let (fleet, wish, known) = (bench.fleet.clone(), intent.clone(), record.clone());
+        let mut pass = tokio::spawn(async move { fleet.image(&wish, &known).await });
+        match tokio::time::timeout(Duration::from_secs(1), &mut pass).await {
+            Ok(done) => record = done.unwrap().record,
+            Err(_) => break pass,
+        }
+        bench.run_for(Duration::from_millis(200)).await;
+    };
+    bench.restart();
+    bench.ready().await;
+    let gone = drive(&mut bench, &intent, &mut record, true).await;
+    assert_eq!(gone.outcome, Outcome::Gone);
+    sent.await.unwrap();
+    bench.run_for(Duration::from_mins(1)).await;
+    let after = bench.inventory().await;
+    assert_eq!(after.guests, before.guests);
+    assert_eq!(after.volumes, before.volumes);
 }
