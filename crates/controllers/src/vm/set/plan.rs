@@ -6,6 +6,7 @@ use api::vm::{
     DeliveryMode, NamespacedRef, Network, SetUpdateType, UserData, VMSet, VirtualMachine,
     VirtualMachineSpec, condition,
 };
+use fleet::record::Stage;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::{
@@ -66,29 +67,29 @@ pub(super) fn plan(
     let rolling = strategy.rolling_update.unwrap_or_default();
     let most = most_unavailable(rolling.max_unavailable.as_ref(), spec.replicas)?;
     let wanted = machines.iter().filter(|(index, _)| **index < spec.replicas);
-    let unavailable = spec.replicas
-        - i32::try_from(
-            wanted
-                .clone()
-                .filter(|(_, machine)| is_available(machine, spec.min_ready_seconds, now))
-                .count(),
-        )
-        .unwrap_or(i32::MAX);
-    let mut room = most - unavailable;
-    for (index, machine) in wanted.rev() {
+    let count = |is: &dyn Fn(&Arc<VirtualMachine>) -> bool| {
+        let them = wanted.clone().filter(|(_, machine)| is(machine));
+        i32::try_from(them.count()).unwrap_or(i32::MAX)
+    };
+    let up = |machine: &Arc<VirtualMachine>| is_available(machine, spec.min_ready_seconds, now);
+    let stays = |machine: &Arc<VirtualMachine>| {
         let old = machine.labels().get(REVISION) != Some(&revision);
-        if !old
-            || *index < rolling.partition.unwrap_or(0)
-            || machine.metadata.deletion_timestamp.is_some()
-        {
+        old && machine.metadata.deletion_timestamp.is_none()
+    };
+    // How many more may go down, and how many may be under way: those that are down anyway are not taken all at once either, for
+    // they may only be out of sight.
+    let mut may_go_down = most - (spec.replicas - count(&up));
+    let mut may_begin = most - (spec.replicas - count(&|machine| stays(machine) || up(machine)));
+    for (index, machine) in wanted.clone().rev() {
+        if !stays(machine) || *index < rolling.partition.unwrap_or(0) {
             continue;
         }
-        // One that is down anyway may be mended at any time.
-        if is_available(machine, spec.min_ready_seconds, now) {
-            if room <= 0 {
+        if is_made(machine) {
+            if may_begin <= 0 || (up(machine) && may_go_down <= 0) {
                 continue;
             }
-            room -= 1;
+            may_begin -= 1;
+            may_go_down -= i32::from(up(machine));
         }
         let wanted = member(set, *index).spec;
         if same_origin(machine, &wanted) && can_be_told(machine, &wanted) {
@@ -99,6 +100,12 @@ pub(super) fn plan(
     }
     plan.apply.sort_unstable();
     Ok(plan)
+}
+
+/// Whether there is a guest, of which nobody knows what is on it.
+fn is_made(machine: &VirtualMachine) -> bool {
+    let status = machine.status.as_ref();
+    status.is_some_and(|status| machine::record(status).stage >= Stage::Made)
 }
 
 fn identity(machine: &Arc<VirtualMachine>) -> (String, String) {
@@ -286,6 +293,7 @@ pub(super) fn is_for(set: &VMSet, machine: &VirtualMachine) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use api::vm::FleetRecord;
     use serde_json::json;
 
     use super::*;
@@ -336,6 +344,50 @@ mod tests {
         let mut other = member(&bad, 0);
         other.metadata.owner_references = None;
         assert!(!is_for(&good, &other));
+    }
+
+    /// A machine of the set, made from an older image.
+    fn old(index: i32, ready: &str) -> VirtualMachine {
+        let record = fleet::GuestRecord {
+            stage: Stage::Settled,
+            ..fleet::GuestRecord::default()
+        };
+        serde_json::from_value(json!({
+            "apiVersion": "infra.virtrigaud.io/v1beta1", "kind": "VirtualMachine",
+            "metadata": { "name": format!("web-{index}"), "uid": index.to_string(), "generation": 1 },
+            "spec": { "imageRef": { "name": "jammy" } },
+            "status": { "observedGeneration": 1, "record": FleetRecord::of(&record), "conditions": [{
+                "type": "Ready", "status": ready, "reason": "", "message": "", "lastTransitionTime": "1970-01-01T00:00:00Z",
+            }] },
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn machines_that_are_out_of_sight_are_not_replaced_all_at_once() {
+        let set = set(&json!({
+            "replicas": 4,
+            "selector": { "matchLabels": {} },
+            "template": { "spec": { "imageRef": { "name": "noble" } } },
+        }));
+        let deleted = |ready: [&str; 4]| {
+            let machines = (0..4).zip(ready);
+            let machines = machines.map(|(index, ready)| (index, Arc::new(old(index, ready))));
+            let plan = plan(&set, &machines.collect(), Timestamp::UNIX_EPOCH).unwrap();
+            assert_eq!(plan.apply, [0; 0]);
+            let names = plan.delete.into_iter().map(|(name, _)| name);
+            names.collect::<Vec<_>>()
+        };
+        assert_eq!(deleted(["True"; 4]), ["web-3"]);
+        assert_eq!(deleted(["False"; 4]), ["web-3"]);
+        // One that is down is mended before others go down.
+        assert_eq!(deleted(["True", "False", "True", "True"]), ["web-1"]);
+        let mut machines: BTreeMap<i32, _> = (0..4)
+            .map(|index| (index, Arc::new(old(index, "False"))))
+            .collect();
+        machines.insert(3, Arc::new(member(&set, 3)));
+        let while_one_comes = plan(&set, &machines, Timestamp::UNIX_EPOCH).unwrap();
+        assert_eq!(while_one_comes, Plan::default());
     }
 
     #[test]
