@@ -7,7 +7,7 @@ use pve::{CreateQemu, GuestConfig, NodeName, Vmid, api::guest::ConfigView};
 use scenarios::Bed;
 use serde_json::{Value, json};
 
-use crate::{manifest, prepared};
+use crate::{manifest, prepared, with_machine};
 
 const VMID: u32 = 4711;
 const CARD: &str = "e1000=BC:24:11:00:00:99,bridge=vmbr0,firewall=1,rate=3,tag=5";
@@ -117,9 +117,7 @@ async fn what_was_taken_over_stays_so_and_what_is_looked_at_must_exist() {
 
 #[tokio::test(start_paused = true)]
 async fn a_machine_that_is_only_looked_at_shows_its_addresses_and_how_its_power_differs() {
-    let bed = prepared().await;
-    bed.apply(manifest!("machine")).await;
-    bed.until_ready::<VirtualMachine>("web-server").await;
+    let bed = with_machine().await;
     let vmid = bed.guest("web-server").await.vmid;
     bed.change::<VirtualMachine>("web-server", json!({ "deletionPolicy": "Orphan" }))
         .await;
@@ -190,4 +188,44 @@ async fn a_template_can_be_looked_at_and_its_copies_share_its_disks() {
         refused.contains("linkedClone is used when the machine is made"),
         "{refused}"
     );
+}
+
+/// Takes over a guest that was there from the start.
+fn of_somebody(policy: &str) -> Value {
+    adopter(&json!({ "adopt": { "vmid": 100 }, "managementPolicy": policy }))
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_guest_that_somebody_looks_at_is_nobody_elses_not_even_after_a_start() {
+    let mut bed = prepared().await;
+    let before = bed.foreign().await;
+    let adopter =
+        |policy: &str| adopter(&json!({ "adopt": { "vmid": 100 }, "managementPolicy": policy }));
+    bed.try_apply(&adopter("Observe")).await.unwrap();
+    bed.until_ready::<VirtualMachine>("old").await;
+    bed.crash_operator().await;
+    // This one is looked at first.
+    let mut thief = of_somebody("Manage");
+    thief["metadata"]["name"] = json!("a-thief");
+    bed.try_apply(&thief).await.unwrap();
+    bed.start_operator();
+    bed.sleep(Duration::from_mins(2)).await;
+    let thief: VirtualMachine = bed.get("a-thief").await;
+    let status = thief.status.unwrap();
+    let ready = condition(&status.conditions, "Ready").unwrap();
+    assert_eq!((ready.reason.as_str(), status.vmid), ("InUse", None));
+    assert_eq!(bed.foreign().await, before);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_guest_that_was_not_made_for_its_object_outlives_it() {
+    let bed = prepared().await;
+    let before = bed.foreign().await;
+    for policy in ["Observe", "Manage"] {
+        bed.try_apply(&of_somebody(policy)).await.unwrap();
+        bed.until_ready::<VirtualMachine>("old").await;
+        bed.delete::<VirtualMachine>("old").await;
+        bed.until_gone::<VirtualMachine>("old").await;
+        assert_eq!(bed.foreign().await, before, "{policy}");
+    }
 }

@@ -7,7 +7,7 @@ use scenarios::Bed;
 use serde_json::json;
 use tokio::time::Instant;
 
-use crate::{manifest, prepared};
+use crate::{manifest, prepared, with_machine};
 
 /// What is asked at a rhythm of its own, whatever is done.
 const RHYTHM: [&str; 4] = [
@@ -90,9 +90,7 @@ async fn an_idle_cluster_costs_one_request_a_second_at_most_however_many_machine
 
 #[tokio::test(start_paused = true)]
 async fn deleting_a_running_machine_costs_six_requests_at_most() {
-    let bed = prepared().await;
-    bed.apply(manifest!("machine")).await;
-    bed.until_ready::<VirtualMachine>("web-server").await;
+    let bed = with_machine().await;
     bed.sleep(Duration::from_mins(2)).await;
     assert!(bed.guest("web-server").await.running);
     bed.pve().control().reset_counts();
@@ -103,9 +101,7 @@ async fn deleting_a_running_machine_costs_six_requests_at_most() {
 
 #[tokio::test(start_paused = true)]
 async fn switching_a_machine_off_costs_four_requests_at_most() {
-    let bed = prepared().await;
-    bed.apply(manifest!("machine")).await;
-    bed.until_ready::<VirtualMachine>("web-server").await;
+    let bed = with_machine().await;
     bed.sleep(Duration::from_mins(30)).await;
     bed.pve().control().reset_counts();
     let start = Instant::now();
@@ -118,9 +114,7 @@ async fn switching_a_machine_off_costs_four_requests_at_most() {
 
 #[tokio::test(start_paused = true)]
 async fn switching_a_machine_on_costs_four_requests_at_most() {
-    let bed = prepared().await;
-    bed.apply(manifest!("machine")).await;
-    bed.until_ready::<VirtualMachine>("web-server").await;
+    let bed = with_machine().await;
     bed.sleep(Duration::from_mins(30)).await;
     bed.change::<VirtualMachine>("web-server", json!({ "powerState": "Off" }))
         .await;

@@ -6,7 +6,7 @@ use api::vm::{Phase, Provider, VMClass, VMSnapshot, VirtualMachine};
 use scenarios::Document;
 use serde_json::json;
 
-use crate::{manifest, prepared};
+use crate::{manifest, prepared, with_machine};
 
 #[tokio::test(start_paused = true)]
 async fn a_provider_says_what_it_is_connected_to() {
@@ -58,9 +58,7 @@ async fn a_deleted_machine_leaves_nothing_behind() {
 
 #[tokio::test(start_paused = true)]
 async fn a_larger_class_reaches_the_guest() {
-    let bed = prepared().await;
-    bed.apply(manifest!("machine")).await;
-    bed.until_ready::<VirtualMachine>("web-server").await;
+    let bed = with_machine().await;
     bed.apply(manifest!("reconfigure")).await;
     bed.until(
         "web-server",
@@ -100,9 +98,7 @@ async fn a_larger_class_reaches_the_guest() {
 /// The documentation declares one snapshot twice: with memory, and later without and with another text.
 #[tokio::test(start_paused = true)]
 async fn a_snapshot_declared_otherwise_after_it_was_taken_stays_and_says_so() {
-    let bed = prepared().await;
-    bed.apply(manifest!("machine")).await;
-    bed.until_ready::<VirtualMachine>("web-server").await;
+    let bed = with_machine().await;
     bed.apply(manifest!("snapshot-memory")).await;
     let taken: VMSnapshot = bed.until_ready("before-upgrade").await;
     assert_eq!(taken.status.as_ref().unwrap().memory, Some(true));

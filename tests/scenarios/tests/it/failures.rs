@@ -11,7 +11,7 @@ use pve_sim::Latency;
 use scenarios::{Bed, CrashPoint};
 use serde_json::json;
 
-use crate::{manifest, prepare, prepared};
+use crate::{manifest, prepare, prepared, with_machine};
 
 /// How a machine of the documented image is made.
 const CLONE: &str = "POST /nodes/{node}/qemu/{vmid}/clone";
@@ -172,9 +172,7 @@ async fn a_backup_that_failed_is_not_begun_again_when_its_deletion_policy_change
 
 #[tokio::test(start_paused = true)]
 async fn a_guest_removed_behind_our_back_is_noticed_and_its_object_can_be_deleted() {
-    let bed = prepared().await;
-    bed.apply(manifest!("machine")).await;
-    bed.until_ready::<VirtualMachine>("web-server").await;
+    let bed = with_machine().await;
     let guest = bed.guest("web-server").await;
     let handle = bed
         .root()
@@ -266,9 +264,7 @@ async fn an_object_deleted_while_pve_is_down_goes_when_it_is_back() {
 
 #[tokio::test(start_paused = true)]
 async fn a_machine_that_is_off_and_shall_be_off_is_left_alone() {
-    let bed = prepared().await;
-    bed.apply(manifest!("machine")).await;
-    bed.until_ready::<VirtualMachine>("web-server").await;
+    let bed = with_machine().await;
     bed.change::<VirtualMachine>("web-server", json!({ "powerState": "OffGraceful" }))
         .await;
     bed.until("web-server", "off", |vm: &VirtualMachine| {
@@ -349,9 +345,7 @@ async fn an_operator_that_starts_again_changes_nothing_that_is_said_of_what_goes
 
 #[tokio::test(start_paused = true)]
 async fn a_revert_that_is_said_to_be_done_was_done() {
-    let bed = prepared().await;
-    bed.apply(manifest!("machine")).await;
-    bed.until_ready::<VirtualMachine>("web-server").await;
+    let bed = with_machine().await;
     bed.apply(
         "
 apiVersion: infra.virtrigaud.io/v1beta1

@@ -3,7 +3,7 @@
 use api::vm::{VMClass, VirtualMachine};
 use serde_json::json;
 
-use crate::{manifest, prepared};
+use crate::{manifest, prepared, with_machine};
 
 #[tokio::test(start_paused = true)]
 async fn several_networks_arrive_as_documented() {
@@ -137,9 +137,7 @@ spec:
 
 #[tokio::test(start_paused = true)]
 async fn disks_grow_while_the_guest_runs_and_never_shrink() {
-    let bed = prepared().await;
-    bed.apply(manifest!("machine")).await;
-    bed.until_ready::<VirtualMachine>("web-server").await;
+    let bed = with_machine().await;
     let resize = |size: &str| json!({ "disks": [{ "name": "root", "size": size }] });
     bed.change::<VirtualMachine>("web-server", resize("60Gi"))
         .await;

@@ -1,11 +1,17 @@
 //! Images from the web become templates where they are needed, once, and go when nobody needs them.
 
-use std::time::Duration;
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
+    time::Duration,
+};
 
 use api::vm::{VMImage, VirtualMachine};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use scenarios::Bed;
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 
@@ -16,25 +22,51 @@ const DIGEST: &str = "2cf9fdb9ca94af2e2b0f5a7cb38aea6ad2e4b0d6ca4e18ad13ab46e4c8
 const CONTENT: &[u8] = b"QFI\xfb a small disk image";
 
 /// A web server on loopback that has one file, and counts how often it was fetched.
-async fn web() -> (String, std::sync::Arc<std::sync::atomic::AtomicU32>) {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let url = format!("http://{}/noble.img", listener.local_addr().unwrap());
-    let count = std::sync::Arc::new(std::sync::atomic::AtomicU32::new(0));
-    let counted = count.clone();
-    tokio::spawn(async move {
-        while let Ok((mut stream, _)) = listener.accept().await {
-            counted.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
-            let mut request = [0; 4096];
-            let _ = stream.read(&mut request).await;
-            let head = format!(
-                "HTTP/1.1 200 OK\r\ncontent-length: {}\r\nconnection: close\r\n\r\n",
-                CONTENT.len()
-            );
-            let _ = stream.write_all(head.as_bytes()).await;
-            let _ = stream.write_all(CONTENT).await;
-        }
-    });
-    (url, count)
+struct Web {
+    url: String,
+    count: Arc<AtomicU32>,
+}
+
+impl Web {
+    async fn new() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}/noble.img", listener.local_addr().unwrap());
+        let count = Arc::new(AtomicU32::new(0));
+        let counted = count.clone();
+        tokio::spawn(async move {
+            while let Ok((mut stream, _)) = listener.accept().await {
+                counted.fetch_add(1, Ordering::SeqCst);
+                let mut request = [0; 4096];
+                let _ = stream.read(&mut request).await;
+                let head = format!(
+                    "HTTP/1.1 200 OK\r\ncontent-length: {}\r\nconnection: close\r\n\r\n",
+                    CONTENT.len()
+                );
+                let _ = stream.write_all(head.as_bytes()).await;
+                let _ = stream.write_all(CONTENT).await;
+            }
+        });
+        Self { url, count }
+    }
+
+    fn fetched(&self) -> u32 {
+        self.count.load(Ordering::SeqCst)
+    }
+}
+
+/// A prepared bed with an image `noble` from the web.
+async fn published(more: &Value) -> (Bed, Web) {
+    let bed = prepared().await;
+    let web = Web::new().await;
+    let image = image("noble", &web.url, more);
+    bed.try_apply(&image).await.unwrap();
+    (bed, web)
+}
+
+/// Makes a machine of it.
+async fn run(bed: &Bed, name: &str) {
+    bed.try_apply(&machine(name, "noble")).await.unwrap();
+    bed.until_ready::<VirtualMachine>(name).await;
 }
 
 fn digest() -> String {
@@ -48,7 +80,7 @@ fn digest() -> String {
     })
 }
 
-fn image(name: &str, url: &str, more: &serde_json::Value) -> serde_json::Value {
+fn image(name: &str, url: &str, more: &Value) -> Value {
     let mut spec = json!({ "source": url, "checksum": { "value": digest() } });
     for (key, value) in more.as_object().unwrap() {
         spec[key] = value.clone();
@@ -59,7 +91,7 @@ fn image(name: &str, url: &str, more: &serde_json::Value) -> serde_json::Value {
     })
 }
 
-fn machine(name: &str, image: &str) -> serde_json::Value {
+fn machine(name: &str, image: &str) -> Value {
     json!({
         "apiVersion": "infra.virtrigaud.io/v1beta1", "kind": "VirtualMachine",
         "metadata": { "name": name },
@@ -78,11 +110,7 @@ async fn templates(bed: &Bed) -> Vec<u32> {
 
 #[tokio::test(start_paused = true)]
 async fn machines_of_one_image_share_the_template_made_for_the_first() {
-    let bed = prepared().await;
-    let (url, fetched) = web().await;
-    bed.try_apply(&image("noble", &url, &json!({})))
-        .await
-        .unwrap();
+    let (bed, web) = published(&json!({})).await;
     bed.until_reason::<VMImage>("noble", "Ready", "NotNeeded")
         .await;
     assert_eq!(templates(&bed).await, [0; 0], "nobody needs it yet");
@@ -98,7 +126,7 @@ async fn machines_of_one_image_share_the_template_made_for_the_first() {
     assert_eq!(status.phase.as_deref(), Some("Ready"));
     assert_eq!(status.templates.len(), 1);
     assert_eq!(status.templates[0].vmid, Some(made[0]));
-    assert_eq!(fetched.load(std::sync::atomic::Ordering::SeqCst), 1);
+    assert_eq!(web.fetched(), 1);
     let template = bed
         .guests()
         .await
@@ -106,7 +134,7 @@ async fn machines_of_one_image_share_the_template_made_for_the_first() {
         .find(|g| g.vmid == made[0])
         .unwrap();
     assert!(
-        template.key("description").contains(&url),
+        template.key("description").contains(&web.url),
         "{}",
         template.key("description")
     );
@@ -114,16 +142,14 @@ async fn machines_of_one_image_share_the_template_made_for_the_first() {
 
 #[tokio::test(start_paused = true)]
 async fn an_image_of_a_known_digest_is_not_fetched_again() {
-    let bed = prepared().await;
-    let (url, fetched) = web().await;
     let here = json!({ "providerRef": { "name": "proxmox-prod" }, "storage": "ceph" });
-    bed.try_apply(&image("noble", &url, &here)).await.unwrap();
+    let (bed, web) = published(&here).await;
     bed.until_ready::<VMImage>("noble").await;
-    bed.try_apply(&image("same", &format!("{url}?mirror=2"), &here))
+    bed.try_apply(&image("same", &format!("{}?mirror=2", web.url), &here))
         .await
         .unwrap();
     let same: VMImage = bed.until_ready("same").await;
-    assert_eq!(fetched.load(std::sync::atomic::Ordering::SeqCst), 1);
+    assert_eq!(web.fetched(), 1);
     assert_eq!(templates(&bed).await.len(), 1);
     assert_eq!(
         same.status.unwrap().templates[0].storage.as_deref(),
@@ -133,10 +159,8 @@ async fn an_image_of_a_known_digest_is_not_fetched_again() {
 
 #[tokio::test(start_paused = true)]
 async fn a_wrong_digest_is_not_used_and_the_machine_says_why() {
-    let bed = prepared().await;
-    let (url, fetched) = web().await;
     let wrong = json!({ "checksum": { "value": DIGEST } });
-    bed.try_apply(&image("noble", &url, &wrong)).await.unwrap();
+    let (bed, web) = published(&wrong).await;
     bed.try_apply(&machine("one", "noble")).await.unwrap();
     let said = |conditions: &[Condition]| {
         let ready = api::vm::condition(conditions, "Ready");
@@ -158,20 +182,15 @@ async fn a_wrong_digest_is_not_used_and_the_machine_says_why() {
     .await;
     bed.sleep(Duration::from_mins(5)).await;
     assert_eq!(templates(&bed).await, [0; 0]);
-    let fetched = fetched.load(std::sync::atomic::Ordering::SeqCst);
+    let fetched = web.fetched();
     assert!(fetched <= 2, "fetched {fetched} times in vain");
 }
 
 #[tokio::test(start_paused = true)]
 async fn what_nobody_needs_is_collected_and_a_deleted_image_leaves_nothing() {
-    let bed = prepared().await;
-    let (url, _) = web().await;
+    let (bed, _) = published(&json!({})).await;
     let foreign = bed.foreign().await;
-    bed.try_apply(&image("noble", &url, &json!({})))
-        .await
-        .unwrap();
-    bed.try_apply(&machine("one", "noble")).await.unwrap();
-    bed.until_ready::<VirtualMachine>("one").await;
+    run(&bed, "one").await;
     bed.delete::<VirtualMachine>("one").await;
     bed.sleep(Duration::from_mins(30)).await;
     assert_eq!(
@@ -182,8 +201,7 @@ async fn what_nobody_needs_is_collected_and_a_deleted_image_leaves_nothing() {
     bed.sleep(Duration::from_hours(1)).await;
     assert_eq!(templates(&bed).await, [0; 0]);
 
-    bed.try_apply(&machine("two", "noble")).await.unwrap();
-    bed.until_ready::<VirtualMachine>("two").await;
+    run(&bed, "two").await;
     bed.delete::<VirtualMachine>("two").await;
     bed.delete::<VMImage>("noble").await;
     assert_eq!(templates(&bed).await, [0; 0]);
@@ -192,13 +210,8 @@ async fn what_nobody_needs_is_collected_and_a_deleted_image_leaves_nothing() {
 
 #[tokio::test(start_paused = true)]
 async fn a_template_stays_when_its_storage_is_named_that_was_chosen_before() {
-    let bed = prepared().await;
-    let (url, fetched) = web().await;
-    bed.try_apply(&image("noble", &url, &json!({})))
-        .await
-        .unwrap();
-    bed.try_apply(&machine("one", "noble")).await.unwrap();
-    bed.until_ready::<VirtualMachine>("one").await;
+    let (bed, web) = published(&json!({})).await;
+    run(&bed, "one").await;
     let before = templates(&bed).await;
     let made: VMImage = bed.until_ready("noble").await;
     let storage = made.status.unwrap().templates[0].storage.clone();
@@ -212,18 +225,13 @@ async fn a_template_stays_when_its_storage_is_named_that_was_chosen_before() {
         let kept = kept.status.unwrap().templates;
         assert_eq!((kept.len(), kept[0].vmid), (1, Some(before[0])));
     }
-    assert_eq!(fetched.load(std::sync::atomic::Ordering::SeqCst), 1);
+    assert_eq!(web.fetched(), 1);
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_image_with_linked_machines_waits_to_be_deleted() {
-    let bed = prepared().await;
-    let (url, _) = web().await;
-    bed.try_apply(&image("noble", &url, &json!({ "storage": "ceph" })))
-        .await
-        .unwrap();
-    bed.try_apply(&machine("one", "noble")).await.unwrap();
-    bed.until_ready::<VirtualMachine>("one").await;
+    let (bed, _) = published(&json!({ "storage": "ceph" })).await;
+    run(&bed, "one").await;
     bed.api::<VMImage>()
         .delete("noble", &kube::api::DeleteParams::default())
         .await
@@ -315,13 +323,8 @@ async fn a_download_that_pve_cannot_unpack_is_refused_and_another_one_is_another
 
 #[tokio::test(start_paused = true)]
 async fn a_guest_that_has_got_the_vmid_of_a_template_is_not_copied() {
-    let bed = prepared().await;
-    let (url, fetched) = web().await;
-    bed.try_apply(&image("noble", &url, &json!({})))
-        .await
-        .unwrap();
-    bed.try_apply(&machine("one", "noble")).await.unwrap();
-    bed.until_ready::<VirtualMachine>("one").await;
+    let (bed, web) = published(&json!({})).await;
+    run(&bed, "one").await;
     bed.delete::<VirtualMachine>("one").await;
     bed.until_reason::<VMImage>("noble", "Ready", "NotNeeded")
         .await;
@@ -341,11 +344,10 @@ async fn a_guest_that_has_got_the_vmid_of_a_template_is_not_copied() {
 
     bed.sleep(Duration::from_secs(12)).await;
     bed.pve().control().reset_counts();
-    bed.try_apply(&machine("two", "noble")).await.unwrap();
-    bed.until_ready::<VirtualMachine>("two").await;
+    run(&bed, "two").await;
     // One copy was made, and of the template that was made anew.
     assert_eq!(bed.count("POST /nodes/{node}/qemu/{vmid}/clone"), 1);
-    assert_eq!(fetched.load(std::sync::atomic::Ordering::SeqCst), 2);
+    assert_eq!(web.fetched(), 2);
     let made = templates(&bed).await;
     assert_eq!(made.len(), 1);
     assert_ne!(made[0], taken);

@@ -5,26 +5,30 @@
     reason = "helpers of tests may fail the test; clippy exempts only the test functions themselves"
 )]
 
-mod actions;
 mod adoption;
+mod backups;
 mod budgets;
 mod by_hand;
 mod cluster_api;
+mod containers;
 mod copies;
 mod documented;
 mod effects;
 mod failures;
 mod fields;
 mod images;
+mod moves;
 mod providers;
 mod references;
 mod reverts;
 mod schedules;
 mod sets;
 mod simulation;
+mod snapshots;
 mod unreadable;
 mod waits;
 
+use api::vm::VirtualMachine;
 use scenarios::Bed;
 use serde_json::{Value, json};
 
@@ -44,6 +48,14 @@ pub(crate) use manifest;
 pub(crate) async fn prepared() -> Bed {
     let bed = Bed::new().await;
     prepare(&bed).await;
+    bed
+}
+
+/// A prepared bed with the documented machine, which is Ready.
+pub(crate) async fn with_machine() -> Bed {
+    let bed = prepared().await;
+    bed.apply(manifest!("machine")).await;
+    bed.until_ready::<VirtualMachine>("web-server").await;
     bed
 }
 

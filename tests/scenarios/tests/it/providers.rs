@@ -8,13 +8,11 @@ use kube::{ResourceExt as _, api::DeleteParams};
 use scenarios::Bed;
 use serde_json::json;
 
-use crate::{manifest, prepared};
+use crate::{manifest, prepared, with_machine};
 
 /// A bed with a machine that is Ready and a Provider that somebody deletes.
 async fn leaving() -> Bed {
-    let bed = prepared().await;
-    bed.apply(manifest!("machine")).await;
-    bed.until_ready::<VirtualMachine>("web-server").await;
+    let bed = with_machine().await;
     let providers = bed.api::<Provider>();
     let how = DeleteParams::default();
     providers.delete("proxmox-prod", &how).await.unwrap();
@@ -72,9 +70,7 @@ async fn credentials_that_are_refused_are_told_apart_from_a_host_that_does_not_a
 
 #[tokio::test(start_paused = true)]
 async fn credentials_that_are_deleted_with_everything_else_are_kept_to_the_end() {
-    let mut bed = prepared().await;
-    bed.apply(manifest!("machine")).await;
-    bed.until_ready::<VirtualMachine>("web-server").await;
+    let mut bed = with_machine().await;
     let how = DeleteParams::default();
     let secrets = bed.api::<Secret>();
     secrets.delete("pve-credentials", &how).await.unwrap();

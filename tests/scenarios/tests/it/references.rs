@@ -16,7 +16,7 @@ use pve::PoolId;
 use scenarios::Bed;
 use serde_json::{Value, json};
 
-use crate::{manifest, prepared};
+use crate::{manifest, prepared, with_machine};
 
 async fn members(bed: &Bed, pool: &PoolId) -> Vec<u32> {
     let pool = bed.root().pools().get(pool).await.unwrap();
@@ -133,9 +133,7 @@ spec: {}
 
 #[tokio::test(start_paused = true)]
 async fn a_machine_whose_class_is_deleted_says_so_at_once() {
-    let bed = prepared().await;
-    bed.apply(manifest!("machine")).await;
-    bed.until_ready::<VirtualMachine>("web-server").await;
+    let bed = with_machine().await;
     bed.delete::<VMClass>("small").await;
     bed.sleep(Duration::from_secs(5)).await;
     let machine = bed.get::<VirtualMachine>("web-server").await;

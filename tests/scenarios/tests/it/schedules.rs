@@ -6,13 +6,11 @@ use api::vm::{Phase, VMSnapshot, VMSnapshotSchedule, VirtualMachine};
 use scenarios::Bed;
 use serde_json::json;
 
-use crate::{manifest, prepared};
+use crate::{manifest, prepared, with_machine};
 
 /// A bed with a machine, a schedule that is not due for long, and a snapshot of it that is to go in an hour.
 async fn taken(suspend: bool) -> Bed {
-    let bed = prepared().await;
-    bed.apply(manifest!("machine")).await;
-    bed.until_ready::<VirtualMachine>("web-server").await;
+    let bed = with_machine().await;
     let schedule = json!({
         "apiVersion": "infra.virtrigaud.io/v1beta1", "kind": "VMSnapshotSchedule",
         "metadata": { "name": "seldom" },
@@ -155,9 +153,7 @@ async fn of_the_snapshots_of_a_schedule_that_fail_the_last_one_stays() {
 
 #[tokio::test(start_paused = true)]
 async fn snapshots_that_cannot_be_taken_yet_do_not_pile_up() {
-    let bed = prepared().await;
-    bed.apply(manifest!("machine")).await;
-    bed.until_ready::<VirtualMachine>("web-server").await;
+    let bed = with_machine().await;
     let away = pve_sim::Action::DropRequest;
     let route = "POST /nodes/{node}/qemu/{vmid}/snapshot";
     bed.pve()
@@ -219,4 +215,43 @@ async fn what_is_skipped_is_told_once_for_all_machines() {
         story.contains("of one:") && story.contains("nor of 1 other"),
         "{story}"
     );
+}
+
+/// A bed with a machine, and a schedule that keeps so many snapshots of it.
+async fn hourly(keep: u32) -> Bed {
+    let bed = with_machine().await;
+    let schedule = json!({
+        "apiVersion": "infra.virtrigaud.io/v1beta1", "kind": "VMSnapshotSchedule",
+        "metadata": { "name": "hourly" },
+        "spec": {
+            "vmRef": { "name": "web-server" }, "schedule": "0 * * * *",
+            "retention": { "maxCount": keep },
+        },
+    });
+    bed.try_apply(&schedule).await.unwrap();
+    bed.until_ready::<VMSnapshotSchedule>("hourly").await;
+    bed
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_schedule_takes_snapshots_and_keeps_the_newest() {
+    let bed = hourly(2).await;
+    bed.sleep(Duration::from_mins(250)).await;
+    let names = bed.names::<VMSnapshot>().await;
+    assert_eq!(names.len(), 2, "{names:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_schedule_forgets_what_went_with_its_machine() {
+    let bed = hourly(5).await;
+    bed.sleep(Duration::from_mins(130)).await;
+    let before = bed.names::<VMSnapshot>().await;
+    assert_eq!(before.len(), 2, "{before:?}");
+    bed.delete::<VirtualMachine>("web-server").await;
+    bed.apply(manifest!("machine")).await;
+    bed.until_ready::<VirtualMachine>("web-server").await;
+    bed.sleep(Duration::from_mins(70)).await;
+    let after = bed.names::<VMSnapshot>().await;
+    assert!(after.iter().all(|it| !before.contains(it)), "{after:?}");
+    assert!(!after.is_empty());
 }

@@ -11,7 +11,7 @@ use kube::{
 use scenarios::{Bed, Weather};
 use serde_json::json;
 
-use crate::{manifest, prepared, web_set};
+use crate::{manifest, prepared, web_set, with_machine};
 
 async fn vmids(bed: &Bed) -> BTreeSet<u32> {
     let machines = bed.api::<VirtualMachine>();
@@ -173,9 +173,7 @@ async fn a_machine_keeps_its_image() {
 
 #[tokio::test(start_paused = true)]
 async fn what_the_api_server_refuses_is_said_on_who_asked_for_it() {
-    let bed = prepared().await;
-    bed.apply(manifest!("machine")).await;
-    bed.until_ready::<VirtualMachine>("web-server").await;
+    let bed = with_machine().await;
     // A rule of somebody else, that nothing here could know of.
     let crds: Api<CustomResourceDefinition> = Api::all(bed.client.clone());
     let rule = json!([{
@@ -272,4 +270,73 @@ async fn machines_that_are_too_many_go_though_somebody_was_faster_at_first() {
         bed.line().weather(Weather::default(), seed);
         bed.until_gone::<VirtualMachine>("web-0").await;
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_set_keeps_its_number_scales_and_rolls_a_new_class_out() {
+    let bed = prepared().await;
+    bed.apply(
+        "
+apiVersion: infra.virtrigaud.io/v1beta1
+kind: VMClass
+metadata: { name: big }
+spec: { cpus: 4, memory: 8Gi }
+",
+    )
+    .await;
+    let mut set = web_set(3);
+    set["spec"]["template"]["spec"]["updatePolicy"] = json!("RestartIfNeeded");
+    bed.try_apply(&set).await.unwrap();
+    bed.until_ready::<VMSet>("web").await;
+    assert_eq!(
+        bed.names::<VirtualMachine>().await,
+        ["web-0", "web-1", "web-2"]
+    );
+    bed.change::<VMSet>("web", json!({ "replicas": 2 })).await;
+    bed.until_ready::<VMSet>("web").await;
+    bed.until_gone::<VirtualMachine>("web-2").await;
+    bed.change::<VMSet>(
+        "web",
+        json!({ "template": { "spec": { "classRef": { "name": "big" } } } }),
+    )
+    .await;
+    bed.until_ready::<VMSet>("web").await;
+    for name in ["web-0", "web-1"] {
+        assert_eq!(bed.guest(name).await.key("memory"), "8192");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_set_waits_until_a_machine_has_been_ready_long_enough() {
+    let bed = prepared().await;
+    let mut set = web_set(1);
+    set["spec"]["minReadySeconds"] = json!(600);
+    bed.try_apply(&set).await.unwrap();
+    bed.until_ready::<VirtualMachine>("web-0").await;
+    bed.sleep(Duration::from_mins(5)).await;
+    let set: VMSet = bed.get("web").await;
+    let status = set.status.unwrap();
+    assert_eq!((status.ready_replicas, status.available_replicas), (1, 0));
+    let set: VMSet = bed.until_ready("web").await;
+    assert_eq!(set.status.unwrap().available_replicas, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_set_takes_no_machine_that_somebody_else_made_under_its_names() {
+    let bed = prepared().await;
+    let named = manifest!("machine").replace("name: web-server", "name: web-1");
+    bed.apply(&named).await;
+    let before: VirtualMachine = bed.until_ready("web-1").await;
+    bed.try_apply(&web_set(2)).await.unwrap();
+    bed.until_reason::<VMSet>("web", "Ready", "NameTaken").await;
+    bed.until_ready::<VirtualMachine>("web-0").await;
+    let after: VirtualMachine = bed.get("web-1").await;
+    assert_eq!(after.spec, before.spec);
+    assert_eq!(after.metadata.owner_references, None);
+
+    // Once the name is free, the set has what it needs.
+    bed.delete::<VirtualMachine>("web-1").await;
+    bed.until_ready::<VMSet>("web").await;
+    let own: VirtualMachine = bed.get("web-1").await;
+    assert_ne!(own.metadata.uid, before.metadata.uid);
 }

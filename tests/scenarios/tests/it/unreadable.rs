@@ -11,7 +11,7 @@ use kube::{
 use scenarios::Bed;
 use serde_json::{Value, json};
 
-use crate::{manifest, prepared};
+use crate::{manifest, prepared, with_machine};
 
 fn class(name: &str, memory: &Value) -> Value {
     json!({
@@ -53,9 +53,7 @@ async fn one_that_cannot_be_read_stops_nobody_else() {
 
 #[tokio::test(start_paused = true)]
 async fn one_that_cannot_be_read_any_more_stays_in_use_and_its_end_is_seen() {
-    let bed = prepared().await;
-    bed.apply(manifest!("machine")).await;
-    bed.until_ready::<VirtualMachine>("web-server").await;
+    let bed = with_machine().await;
     loosen(&bed).await;
     bed.try_apply(&class("small", &json!(-1))).await.unwrap();
     bed.sleep(Duration::from_mins(6)).await;
