@@ -59,7 +59,7 @@ pub(super) fn intent(
     .map_err(|error| invalid(&error.field, &error.problem))?;
     intent.hardware.cpu.cores = spec.cores.and_then(|cores| u32::try_from(cores).ok());
     intent.hardware.cpu.sockets = spec.sockets.and_then(|sockets| u32::try_from(sockets).ok());
-    intent.disks = disks(subject)?;
+    intent.disks = disks(subject, adopt.is_some())?;
     let devices = network::devices(subject);
     intent.nics = devices.iter().map(nic).collect::<Result<_, _>>()?;
     intent.options = options(subject, given);
@@ -154,7 +154,8 @@ fn amount(field: &str, written: Option<&IntOrString>, unit: u64) -> Result<Optio
     }
 }
 
-fn disks(subject: &Subject<'_>) -> Result<Vec<Disk>, Wait> {
+/// The disks; those of a guest that was taken over stay where they were found.
+fn disks(subject: &Subject<'_>, stays: bool) -> Result<Vec<Disk>, Wait> {
     let spec = &subject.object.spec;
     let place = spec
         .storage
@@ -178,6 +179,7 @@ fn disks(subject: &Subject<'_>) -> Result<Vec<Disk>, Wait> {
             name: boot.map_or_else(|| "root".to_owned(), |boot| boot.disk.clone()),
             role: DiskRole::Root,
             storage: place.clone(),
+            stays,
             format: spec.format.clone(),
             size,
             ..Disk::default()
@@ -192,6 +194,7 @@ fn disks(subject: &Subject<'_>) -> Result<Vec<Disk>, Wait> {
                 .map(|name| storage("spec.disks.additional.storage", name))
                 .transpose()?
                 .or_else(|| place.clone()),
+            stays,
             size: Some(Size::bytes(disk.size.0)),
             ..translate::drive(disk)
         });

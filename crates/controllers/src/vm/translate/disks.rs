@@ -45,12 +45,8 @@ pub(super) fn disks(
         } else {
             DiskRole::Data
         };
-        let said = written
-            .storage
-            .as_ref()
-            .or(written.storage_class.as_ref())
-            .or(restored)
-            .or(base.class.as_ref());
+        let own = written.storage.as_ref().or(written.storage_class.as_ref());
+        let said = own.or(restored).or(base.class.as_ref());
         let usual = defaults.storage.as_ref();
         let place = said
             .or(usual.filter(|_| !(copied && role == DiskRole::Root)))
@@ -60,7 +56,8 @@ pub(super) fn disks(
             name: written.name.clone(),
             role,
             storage: place,
-            stays: said.is_none(),
+            // What was taken over is moved only where the disk itself says so.
+            stays: said.is_none() || spec.adopt.is_some() && own.is_none(),
             size: Some(size(written.size)),
             thin: written
                 .provisioning

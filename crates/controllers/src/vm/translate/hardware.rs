@@ -46,8 +46,8 @@ pub(crate) fn of(
         .as_ref()
         .is_some_and(|what| what.contains(&Hotplug::Memory))
     {
-        // PVE plugs memory into NUMA guests only.
-        cpu.numa = Some(true);
+        // PVE plugs memory into NUMA guests only. Where that is said not to be, it is refused.
+        cpu.numa = cpu.numa.or(Some(true));
     }
     let mut extra = BTreeMap::new();
     if let Some(kvm) = written.kvm {

@@ -45,10 +45,11 @@ pub(crate) fn init(
         DeliveryMode::Iso => InitMode::NoCloud,
         DeliveryMode::Native => InitMode::Native,
     };
-    let place = match mode {
-        InitMode::NoCloud => defaults.iso_storage.as_deref(),
-        InitMode::Native => defaults.storage.as_deref(),
+    let (field, place) = match mode {
+        InitMode::NoCloud => ("isoStorage", defaults.iso_storage.as_deref()),
+        InitMode::Native => ("storage", defaults.storage.as_deref()),
     };
+    let place = place.map(|name| storage(&format!("Provider spec.defaults.{field}"), name));
     let mut meta_data = parts
         .meta_data
         .as_ref()
@@ -67,9 +68,7 @@ pub(crate) fn init(
         user: cloud_init.user,
         password: parts.password,
         ssh_keys,
-        storage: place
-            .map(|name| storage("Provider spec.defaults.isoStorage", name))
-            .transpose()?,
+        storage: place.transpose()?,
         forgotten: parts.forgotten,
         ..Init::default()
     }))
