@@ -152,6 +152,8 @@ pub(crate) struct Memory {
     pub(crate) made: Option<Instant>,
     /// When pool, high availability and firewall were written last.
     pub(crate) beside: Option<Instant>,
+    /// Somebody has changed its firewall since.
+    pub(crate) firewall_changed: bool,
     /// Where it is being made, by a call of this process.
     pub(crate) making_on: Option<NodeName>,
     /// It was configured here, and its first start is still ours to send: when it runs all the same, somebody else was faster.

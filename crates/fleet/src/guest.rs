@@ -12,6 +12,7 @@ mod configure;
 mod declared;
 pub(crate) mod devices;
 mod exist;
+mod firewall;
 mod gentle;
 mod given_up;
 mod home;

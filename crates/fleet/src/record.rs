@@ -142,13 +142,16 @@ pub(crate) fn uuid_of(config: &GuestConfig) -> Option<Uuid> {
     Prop::parse("smbios1", text).get("uuid")?.parse().ok()
 }
 
-/// The hardware addresses that a container has.
-fn macs_of(config: &GuestConfig) -> impl Iterator<Item = Mac> {
+/// The hardware addresses that a guest has.
+pub(crate) fn macs_of(config: &GuestConfig) -> impl Iterator<Item = Mac> {
     let nets = config.indexed("net").into_iter();
-    nets.filter_map(|(_, text)| {
-        let mac = Prop::parse("net0", text).get("hwaddr")?.parse::<Mac>();
-        mac.ok()
-    })
+    nets.filter_map(|(_, text)| mac_of(text))
+}
+
+/// The hardware address of an interface: a container's has a name, a virtual machine's that of its model.
+pub(crate) fn mac_of(text: &str) -> Option<Mac> {
+    let card = Prop::parse("net0", text);
+    card.items().find_map(|(_, value)| value.parse().ok())
 }
 
 /// Number and hardware address of an interface.
@@ -338,6 +341,9 @@ pub struct GuestRecord {
     /// Of pool, high availability and firewall, what was written.
     #[serde(default, skip_serializing_if = "Given::is_nothing")]
     pub given: Given,
+    /// Of that, what is being written beyond it: it may be there although the answer was never heard, or what follows failed.
+    #[serde(default, skip_serializing_if = "Given::is_nothing")]
+    pub giving: Given,
     /// A linked copy turned out to be impossible: the next try makes a full one.
     #[serde(default, skip_serializing_if = "is_false")]
     pub full: bool,
@@ -416,7 +422,7 @@ pub struct Given {
 }
 
 impl Given {
-    fn is_nothing(&self) -> bool {
+    pub(crate) fn is_nothing(&self) -> bool {
         *self == Self::default()
     }
 }

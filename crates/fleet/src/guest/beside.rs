@@ -1,22 +1,20 @@
-//! What PVE keeps beside a guest's configuration: pool, high availability, firewall.
+//! What PVE keeps beside a guest's configuration: pool, high availability and, in a room of its own, firewall.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::time::Duration;
 
 use pve::{
     HaSid, PoolId,
     api::{
-        firewall::Rule,
         ha::{HaResource, HaRule, HaRuleKind},
         pool::PoolChange,
     },
-    params::Params,
 };
 
-use super::{Flow, LAG, Pass, failed};
+use super::{Flow, LAG, Pass, failed, firewall};
 use crate::{
-    Failure, NodeName, PowerFact,
+    Failure, NodeName, Outcome, PowerFact,
     cloudinit::hex,
-    intent::{FirewallDirection, FirewallIntent, Ha, HaState, Power},
+    intent::{FirewallIntent, Ha, HaState, Power},
     record::{Given, Identity},
     view::View,
 };
@@ -62,14 +60,26 @@ impl Pass<'_> {
         identity: &Identity,
         node: &NodeName,
     ) -> Flow<()> {
+        let options = self.intent.options.clone();
         let given = self.record.given.clone();
-        match self.intent.options.pool.clone() {
-            Some(pool) => self.join_pool(view, identity, &pool).await?,
+        let mut giving = self.record.giving.clone();
+        let rule = options.ha.as_ref().is_some_and(|ha| !ha.nodes.is_empty());
+        giving.ha |= options.ha.is_some() && !given.ha;
+        giving.rule |= rule && !given.rule;
+        giving.firewall |= options.firewall.is_some() && !given.firewall;
+        if giving != self.record.giving {
+            self.record.giving = giving;
+            return Err(Outcome::Persist);
+        }
+        match &options.pool {
+            Some(pool) => self.join_pool(view, identity, pool).await?,
             None => self.leave_pool(view, identity, given.pool).await?,
         }
-        match self.intent.options.firewall.clone() {
-            Some(firewall) => self.firewall(identity, node, &firewall).await?,
-            None if given.firewall => {
+        self.record.given.named_pool = options.pool.is_some() && !options.pool_by_default;
+        self.record.given.pool = options.pool;
+        match &options.firewall {
+            Some(firewall) => self.firewall(identity, node, firewall).await?,
+            None if given.firewall || giving.firewall => {
                 let none = FirewallIntent {
                     enable: Some(false),
                     ..FirewallIntent::default()
@@ -78,20 +88,20 @@ impl Pass<'_> {
             }
             None => {}
         }
-        match self.intent.options.ha.clone() {
-            Some(ha) => self.high_availability(view, identity, &ha).await?,
-            None if given.ha => self.leave_high_availability(identity).await?,
+        self.record.given.firewall = options.firewall.is_some();
+        self.record.given.rules = options
+            .firewall
+            .as_ref()
+            .map(|it| !firewall::rules(it).is_empty());
+        self.record.giving.firewall = false;
+        match &options.ha {
+            Some(ha) => self.high_availability(view, identity, ha).await?,
+            None if given.ha || giving.ha => self.leave_high_availability(identity).await?,
             None => {}
         }
-        let options = &self.intent.options;
-        self.record.given = Given {
-            pool: options.pool.clone(),
-            named_pool: options.pool.is_some() && !options.pool_by_default,
-            ha: options.ha.is_some(),
-            rule: options.ha.as_ref().is_some_and(|ha| !ha.nodes.is_empty()),
-            firewall: options.firewall.is_some(),
-            rules: options.firewall.as_ref().map(|it| !rules(it).is_empty()),
-        };
+        self.record.given.ha = options.ha.is_some();
+        self.record.given.rule = rule;
+        self.record.giving = Given::default();
         self.record.beside = self.beside_digest();
         let now = Instant::now();
         self.memory(|memory| memory.beside = Some(now));
@@ -223,7 +233,7 @@ impl Pass<'_> {
             return Err(self.trouble("giving the guest to high availability", &error));
         }
         if ha.nodes.is_empty() {
-            if self.record.given.rule {
+            if self.record.given.rule || self.record.giving.rule {
                 self.remove_rule(identity).await?;
             }
             return Ok(());
@@ -249,94 +259,9 @@ impl Pass<'_> {
         };
         sent.map_err(|error| self.trouble("writing the guest's node rule", &error))
     }
-
-    async fn firewall(
-        &mut self,
-        identity: &Identity,
-        node: &NodeName,
-        want: &FirewallIntent,
-    ) -> Flow<()> {
-        let firewall = self.handle(node, identity.vmid).firewall();
-        let mut options = Params::new();
-        for (key, value) in [
-            ("enable", want.enable),
-            ("macfilter", want.mac_filter),
-            ("ipfilter", want.ip_filter),
-        ] {
-            options = options.maybe(key, value.map(u8::from));
-        }
-        options = options
-            .maybe("policy_in", want.policy_in.as_ref())
-            .maybe("policy_out", want.policy_out.as_ref());
-        if self.record.given.firewall {
-            let said: BTreeSet<&str> = options.iter().map(|(key, _)| key).collect();
-            let all = ["macfilter", "ipfilter", "policy_in", "policy_out"];
-            let unsaid: Vec<&str> = all.into_iter().filter(|key| !said.contains(key)).collect();
-            options = options.list("delete", unsaid);
-        }
-        let rules = rules(want);
-        // Rules that came with the guest are left alone where none are declared, nor ever were.
-        let given = &mut self.record.given;
-        let ours = !rules.is_empty() || given.rules.unwrap_or(given.firewall);
-        given.rules = Some(ours);
-        let there = if ours {
-            let there = firewall.rules().await;
-            there.map_err(|error| self.node_trouble(node, "reading the firewall", &error))?
-        } else {
-            Vec::new()
-        };
-        let plain = |rule: &Rule| Rule {
-            pos: None,
-            digest: None,
-            log: None,
-            ..rule.clone()
-        };
-        let same = there.len() == rules.len()
-            && there.iter().zip(&rules).all(|(a, b)| plain(a) == plain(b));
-        let after = u32::try_from(rules.len()).unwrap_or(u32::MAX);
-        let written = async {
-            if !same {
-                // A new rule always becomes the first. The old ones go when all are there: at no time there is none.
-                for rule in rules.iter().rev() {
-                    firewall.add_rule(rule).await?;
-                }
-                for _ in &there {
-                    firewall.delete_rule(after, None).await?;
-                }
-            }
-            firewall.set_options(options).await
-        };
-        let written = written.await;
-        written.map_err(|error| self.node_trouble(node, "writing the firewall", &error))
-    }
 }
 
 /// The rule that says on which nodes a guest is preferred.
 fn rule_name(identity: &Identity) -> String {
     format!("oxmox-{}", identity.vmid)
-}
-
-fn rules(want: &FirewallIntent) -> Vec<Rule> {
-    let own = want.rules.iter().map(|rule| {
-        let direction = match rule.direction {
-            FirewallDirection::In => "in",
-            FirewallDirection::Out => "out",
-        };
-        let mut out = Rule::new(direction, rule.action.to_uppercase());
-        out.macro_name.clone_from(&rule.macro_name);
-        out.proto.clone_from(&rule.proto);
-        out.source.clone_from(&rule.source);
-        out.dest.clone_from(&rule.dest);
-        out.dport.clone_from(&rule.dport);
-        out.sport.clone_from(&rule.sport);
-        out.iface.clone_from(&rule.iface);
-        out.comment.clone_from(&rule.comment);
-        out
-    });
-    own.chain(
-        want.groups
-            .iter()
-            .map(|group| Rule::new("group", group.clone())),
-    )
-    .collect()
 }

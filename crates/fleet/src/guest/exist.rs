@@ -120,7 +120,11 @@ impl Pass<'_> {
         self.compare_with_view(view, &identity, &desired);
         // A new declaration is not drift: it is written whatever the policy for drift is.
         let redeclared = self.record.applied != Some(desired.digest());
+        let doubt = self.memory(|memory| memory.doubt);
         let changes = self.changes(view, &identity).await?;
+        if doubt {
+            self.audit_firewall(&identity, node).await?;
+        }
         let running = power.is_on();
         let settled = self.record.stage >= Stage::Settled;
         let waits = !self.record.pending.is_empty() || !self.record.foreign_pending.is_empty();
@@ -167,7 +171,9 @@ impl Pass<'_> {
             held: self.holds_back(),
             correct: self.intent.policy.correct_drift || redeclared,
             beside: self.record.beside != self.beside_digest()
-                || (self.intent.policy.correct_drift && self.is_moved(view, &identity)),
+                || !self.record.giving.is_nothing()
+                || (self.intent.policy.correct_drift
+                    && (memory.firewall_changed || self.is_moved(view, &identity))),
         };
         let wanted = Wanted {
             power: self.intent.power,

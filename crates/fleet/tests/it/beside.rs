@@ -12,15 +12,6 @@ use crate::harness::{Bench, machine};
 
 const TEMPLATE: &str = "ubuntu-24-04";
 
-fn rule(dport: &str) -> FirewallRule {
-    FirewallRule {
-        action: "accept".to_owned(),
-        proto: Some("tcp".to_owned()),
-        dport: Some(dport.to_owned()),
-        ..FirewallRule::default()
-    }
-}
-
 #[tokio::test(start_paused = true)]
 async fn a_guest_is_in_its_pool_from_the_call_that_makes_it_and_moves_with_the_declaration() {
     let mut bench = Bench::new();
@@ -206,134 +197,39 @@ async fn what_is_no_longer_said_about_high_availability_and_firewall_is_taken_ba
 }
 
 #[tokio::test(start_paused = true)]
-async fn rules_that_somebody_made_stay_until_rules_are_declared_and_then_the_declared_ones_go() {
+async fn what_was_given_before_the_rest_was_refused_is_taken_back() {
     let mut bench = Bench::new();
     bench.ready().await;
-    let mut intent = machine("web", TEMPLATE);
-    let owner = bench.want(intent.clone());
+    let plain = machine("web", TEMPLATE);
+    let owner = bench.want(plain.clone());
     bench.run().await;
-    let identity = bench.record(&owner).identity.clone().unwrap();
-    let guest = bench.client().node(&identity.node).qemu(identity.vmid);
-    let by_hand = pve::api::firewall::Rule {
-        kind: "in".to_owned(),
-        action: "ACCEPT".to_owned(),
-        enable: true,
-        proto: Some("tcp".to_owned()),
-        dport: Some("8080".to_owned()),
-        ..Default::default()
-    };
-    guest.firewall().add_rule(&by_hand).await.unwrap();
-    let ports = async || {
-        let rules = guest.firewall().rules().await.unwrap();
-        let ports = rules.into_iter().filter_map(|rule| rule.dport);
-        ports.collect::<Vec<_>>()
-    };
-    for (rules, left) in [
-        (vec![], vec!["8080"]),
-        (vec![rule("22")], vec!["22"]),
-        (vec![], vec![]),
-    ] {
-        intent.options.firewall = Some(FirewallIntent {
-            enable: Some(true),
-            rules,
-            ..FirewallIntent::default()
-        });
-        bench.want(intent.clone());
-        bench.run().await;
-        assert_eq!(ports().await, left, "{}", bench.stories());
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_change_of_rules_leaves_no_moment_without_any() {
-    let mut bench = Bench::new();
-    bench.ready().await;
-    let mut intent = machine("web", TEMPLATE);
-    intent.options.firewall = Some(FirewallIntent {
-        enable: Some(true),
-        rules: vec![rule("22"), rule("443")],
-        ..FirewallIntent::default()
-    });
-    let owner = bench.want(intent.clone());
-    bench.run().await;
-    intent.options.firewall.as_mut().unwrap().rules = vec![rule("22"), rule("80")];
-    bench.want(intent);
-    // It comes to an end after the first change.
-    let route = "DELETE /nodes/{node}/qemu/{vmid}/firewall/rules/{pos}";
-    let stop = pve_sim::Action::die("no space left on device");
-    let id = bench
-        .cluster()
-        .control()
-        .inject(pve_sim::Fault::every(route, stop));
-    bench.call_now(&owner).await;
-    let identity = bench.record(&owner).identity.clone().unwrap();
-    let guest = bench.client().node(&identity.node).qemu(identity.vmid);
-    let ports = async || {
-        let rules = guest.firewall().rules().await.unwrap();
-        let ports = rules.into_iter().filter_map(|rule| rule.dport);
-        ports.collect::<Vec<_>>()
-    };
-    assert_eq!(ports().await, ["22", "80", "22", "443"]);
-    bench.cluster().control().remove(id);
-    bench.run().await;
-    assert_eq!(ports().await, ["22", "80"]);
-}
-
-#[tokio::test(start_paused = true)]
-async fn firewall_rules_are_written_in_order_and_only_when_they_differ() {
-    let mut bench = Bench::new();
-    bench.ready().await;
-    let mut intent = machine("web", TEMPLATE);
+    let mut intent = plain.clone();
     intent.options.firewall = Some(FirewallIntent {
         enable: Some(true),
         policy_in: Some("DROP".to_owned()),
-        rules: vec![rule("22"), rule("443")],
         ..FirewallIntent::default()
     });
-    let owner = bench.want(intent.clone());
-    bench.run().await;
-    let identity = bench.record(&owner).identity.clone().unwrap();
-    let guest = bench.client().node(&identity.node).qemu(identity.vmid);
-    let ports = |rules: &[pve::api::firewall::Rule]| {
-        let ports = rules.iter().filter_map(|rule| rule.dport.clone());
-        ports.collect::<Vec<_>>()
-    };
-    let rules = guest.firewall().rules().await.unwrap();
-    assert_eq!(ports(&rules), ["22", "443"]);
-
-    intent.options.firewall.as_mut().unwrap().rules = vec![rule("443"), rule("22"), rule("80")];
-    bench.want(intent.clone());
-    bench.run().await;
-    let rules = guest.firewall().rules().await.unwrap();
-    assert_eq!(ports(&rules), ["443", "22", "80"]);
-
-    bench.cluster().control().reset_counts();
+    intent.options.ha = Some(Ha {
+        nodes: vec!["nowhere".to_owned()],
+        ..Ha::default()
+    });
     bench.want(intent);
-    bench.run().await;
-    assert_eq!(bench.requests(), 0, "{}", bench.counts());
-}
+    bench.call_now(&owner).await;
+    bench.run_for(Duration::from_secs(30)).await;
+    let client = bench.client();
+    assert!(!client.ha().resources().await.unwrap().is_empty());
+    assert_ne!(bench.progress(&owner).outcome, Outcome::Settled);
 
-#[tokio::test(start_paused = true)]
-async fn rules_that_came_with_a_guest_stay_while_none_are_declared() {
-    let mut bench = Bench::new();
-    bench.ready().await;
-    let mut intent = machine("web", TEMPLATE);
-    let owner = bench.want(intent.clone());
+    // It says that again of a guest whose front-end has just been started.
+    bench.restart();
+    bench.want(plain);
     bench.run().await;
+    assert_eq!(bench.progress(&owner).outcome, Outcome::Settled);
     let identity = bench.record(&owner).identity.clone().unwrap();
-    let guest = bench.client().node(&identity.node).qemu(identity.vmid);
-    let theirs = pve::api::firewall::Rule::new("in", "ACCEPT");
-    guest.firewall().add_rule(&theirs).await.unwrap();
-    for policy in [None, Some("DROP")] {
-        intent.options.firewall = Some(FirewallIntent {
-            enable: Some(true),
-            policy_in: policy.map(str::to_owned),
-            ..FirewallIntent::default()
-        });
-        bench.want(intent.clone());
-        bench.run().await;
-        assert_eq!(guest.firewall().rules().await.unwrap().len(), 1);
-    }
+    let guest = client.node(&identity.node).qemu(identity.vmid);
+    assert!(client.ha().resources().await.unwrap().is_empty());
+    let options = guest.firewall().options().await.unwrap();
+    assert_eq!(options["enable"], 0);
 }
 
 /// A machine that high availability starts on one node only.

@@ -18,6 +18,7 @@ mod cloud_init;
 mod crash;
 mod create;
 mod disks;
+mod firewall;
 mod first_boot;
 mod harness;
 mod images;
