@@ -18,7 +18,7 @@ use sha2::{Digest, Sha256};
 use crate::{
     Size, StorageId, cloudinit,
     diff::is_secret,
-    intent::{DiskSlot, GuestIntent, Hugepages, InitMode, Options, Source},
+    intent::{DiskSlot, GuestIntent, Hugepages, InitMode, Mac, Options, Source},
     prop::Prop,
     record::Identity,
     view::GuestRow,
@@ -56,8 +56,13 @@ pub(crate) enum Want {
     Items(Prop),
     /// It is exactly these items (network interfaces: another model is another device).
     Exactly(Prop),
-    /// An interface that was found: what is said about it is so, and the rest as it was. Made whole where it is missing.
-    Card { whole: Prop, said: Prop },
+    /// An interface that was found: what is said about it is so, its address too where one is said, and the rest as it was. Made
+    /// whole where it is missing.
+    Card {
+        whole: Prop,
+        said: Prop,
+        mac: Option<Mac>,
+    },
     /// It is this set of words.
     Words(BTreeSet<String>),
     /// Words that must be among those that are there.

@@ -12,7 +12,10 @@ use crate::{
     cloudinit::INSTANCE,
     desired::{Desired, INSTALLER_SLOT, SEED_SLOT, TPM, Want},
     facts::Drift,
-    guest::seed::{NO_DISC, PREFIX},
+    guest::{
+        seed::{NO_DISC, PREFIX},
+        source::root_disk,
+    },
     intent::Mac,
     mark,
     prop::Prop,
@@ -57,6 +60,16 @@ impl Changes {
     pub(crate) fn keys(&self) -> impl Iterator<Item = &String> {
         let set = self.set.keys().chain(&self.delete);
         set.chain(self.revert.keys())
+    }
+
+    /// Whether a volume that there is is named in them, or taken out of its place.
+    pub(crate) fn names_volumes(&self) -> bool {
+        let named = |(key, value): (&String, &String)| {
+            let drive = GuestConfig::new().with(key, value);
+            volume_of(key, &drive).is_some_and(|volume| is_named(&volume))
+        };
+        let set = self.set.iter().filter(|(key, _)| holds_volume(key));
+        set.into_iter().any(named) || self.delete.iter().any(|key| holds_volume(key))
     }
 
     /// Leaves keys for later.
@@ -197,9 +210,12 @@ pub(crate) fn diff(want: &Desired, owner: &Owner, have: &GuestConfig) -> Changes
 /// Whether the guest would boot from this drive.
 fn boots_from(changes: &Changes, have: &GuestConfig, key: &str) -> bool {
     let boot = changes.set.get("boot").map(String::as_str);
-    let order = boot.or_else(|| have.get("boot")).unwrap_or_default();
-    let order = order.strip_prefix("order=").unwrap_or_default();
-    is_drive(key) && order.split(';').any(|device| device == key)
+    let boot = boot.or_else(|| have.get("boot")).unwrap_or_default();
+    match boot.strip_prefix("order=") {
+        Some(order) => is_drive(key) && order.split(';').any(|device| device == key),
+        // Who was made before there were orders.
+        None => root_disk(have).is_some_and(|root| root.slot.to_string() == key),
+    }
 }
 
 /// PVE refuses a boot order that names what is not there: it is left until that is back.
@@ -349,9 +365,9 @@ fn one(
                 set(changes, key, items.print(key), found);
             }
         }
-        Want::Card { whole, said } => match found {
+        Want::Card { whole, said, mac } => match found {
             None => set(changes, key, whole.print(key), None),
-            Some(text) => card(changes, key, said, text),
+            Some(text) => card(changes, key, said.clone(), *mac, text),
         },
         Want::Exists(value) => {
             if found.is_none() {
@@ -405,8 +421,14 @@ fn pinned(items: &Prop, found: Option<&str>) -> Prop {
 }
 
 /// Says about an interface what is declared, and leaves the rest as it is.
-fn card(changes: &mut Changes, key: &str, said: &Prop, found: &str) {
+fn card(changes: &mut Changes, key: &str, mut said: Prop, mac: Option<Mac>, found: &str) {
     let mut there = Prop::parse(key, found);
+    let is_model = |(_, value): &(&str, &str)| value.parse::<Mac>().is_ok();
+    let model = |card: &Prop| card.items().find(is_model).map(|(name, _)| name.to_owned());
+    let (wanted, has) = (model(&said), model(&there));
+    if let (None, Some(has), Some(mac)) = (&wanted, &has, mac) {
+        said.set(has, mac.to_string());
+    }
     let is_so = |(name, value): (&str, &str)| {
         let has = there.get(name);
         has.is_some_and(|has| has.eq_ignore_ascii_case(value))
@@ -414,12 +436,8 @@ fn card(changes: &mut Changes, key: &str, said: &Prop, found: &str) {
     if said.items().all(is_so) {
         return;
     }
-    let is_model = |value: &str| value.parse::<Mac>().is_ok();
-    if said.items().any(|(_, value)| is_model(value)) {
-        let old = there.items().find(|(_, value)| is_model(value));
-        if let Some(old) = old.map(|(name, _)| name.to_owned()) {
-            there.remove(&old);
-        }
+    if let (Some(_), Some(has)) = (wanted, has) {
+        there.remove(&has);
     }
     set(changes, key, said.over(&there).print(key), Some(found));
 }

@@ -138,7 +138,11 @@ pub(super) fn nics(want: &mut Desired, intent: &GuestIntent, identity: &Identity
                 if nic.model.is_none() {
                     said.remove(nic.model.unwrap_or_default().as_str());
                 }
-                Want::Card { whole, said }
+                Want::Card {
+                    whole,
+                    said,
+                    mac: nic.mac,
+                }
             } else {
                 Want::Exactly(whole)
             };

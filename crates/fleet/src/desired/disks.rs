@@ -88,8 +88,8 @@ pub(super) fn disks(
         };
         let options = options(disk);
         let brought = disk.role == DiskRole::Root || identity.brought.contains(&disk.name);
-        // What was taken over stays where it was found, and a link where its template is.
-        let stays = disk.stays || identity.adopted || (brought && is_linked(&intent.source));
+        // A link stays where its template is.
+        let stays = disk.stays || (brought && is_linked(&intent.source));
         let storage = disk.storage.clone().filter(|_| !stays);
         let make = if identity.brought.contains(&disk.name) {
             Make::Brought

@@ -10,10 +10,9 @@ use pve::{GuestConfig, api::guest::ConfigView};
 use super::{Flow, Pass, failed, source::root_disk};
 use crate::{
     Failure, NodeName, Outcome, Vmid, Waiting,
-    intent::{DiskRole, DiskSlot, Mac, Management},
+    intent::{DiskRole, DiskSlot, Management, Nic},
     mark,
-    prop::Prop,
-    record::{Identity, NicIdentity, Origin, Stage, uuid_of},
+    record::{Identity, NicIdentity, Origin, Stage, mac_of, uuid_of},
     view::{GuestRow, View},
 };
 
@@ -98,21 +97,31 @@ impl Pass<'_> {
     }
 }
 
+/// Which card each interface is: the one whose address it names, else the next that nobody names.
+fn named(nics: &[Nic], cards: Vec<NicIdentity>) -> BTreeMap<String, NicIdentity> {
+    let has = |nic: &Nic, card: &NicIdentity| nic.mac == Some(card.mac);
+    let (meant, rest): (Vec<_>, Vec<_>) = cards
+        .into_iter()
+        .partition(|card| nics.iter().any(|nic| has(nic, card)));
+    let mut rest = rest.into_iter();
+    let card = |nic: &Nic| {
+        let meant = meant.iter().find(|card| has(nic, card)).copied();
+        Some((nic.name.clone(), meant.or_else(|| rest.next())?))
+    };
+    nics.iter().filter_map(card).collect()
+}
+
 /// The identity of a guest that is taken over: what it has.
 fn adopted(pass: &Pass<'_>, vmid: Vmid, node: NodeName, config: &GuestConfig) -> Identity {
-    let mut nics = BTreeMap::new();
-    let mut there = config.indexed("net").into_iter();
-    for nic in &pass.intent.nics {
-        let Some((index, text)) = there.next() else {
-            break;
-        };
-        let mac = Prop::parse("net0", text)
-            .items()
-            .find_map(|(_, value)| value.parse::<Mac>().ok());
-        if let (Ok(index), Some(mac)) = (u8::try_from(index), mac) {
-            nics.insert(nic.name.clone(), NicIdentity { index, mac });
-        }
-    }
+    let cards = config.indexed("net").into_iter();
+    let cards = cards.filter_map(|(index, text)| {
+        let index = u8::try_from(index).ok()?;
+        Some(NicIdentity {
+            index,
+            mac: mac_of(text)?,
+        })
+    });
+    let nics = named(&pass.intent.nics, cards.collect());
     let mut disks = BTreeMap::new();
     let root = root_disk(config).map(|root| root.slot);
     let mut data: Vec<DiskSlot> = config

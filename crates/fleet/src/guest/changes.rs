@@ -39,8 +39,11 @@ impl Pass<'_> {
             want = self.desired(view, identity)?;
         }
         let mut changes = diff::diff(&want, &self.intent.owner, &model);
-        if changes.set.values().any(|value| value.contains(UNNAMED)) {
-            let (model, _) = self.ours(identity).await?;
+        let unnamed = changes.set.values().any(|value| value.contains(UNNAMED));
+        // People move disks: what a drive holds is written as it was read, and with the digest of that.
+        let stale = self.record.stage >= Stage::Started && model.digest().is_none();
+        if unnamed || stale && changes.names_volumes() {
+            model = self.ours(identity).await?.0;
             changes = diff::diff(&want, &self.intent.owner, &model);
         }
         if let Some((with, kept)) = self.keep_in(identity, &model, &changes.lost).await? {

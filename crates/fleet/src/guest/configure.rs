@@ -72,6 +72,14 @@ impl Pass<'_> {
                 self.memory(|memory| memory.model = None);
             }
         }
+        if self.kind() == GuestKind::Qemu
+            && self.record.stage >= Stage::Started
+            && changes.names_volumes()
+            && !unprotects
+        {
+            let model = self.memory(|memory| memory.model.clone());
+            change.digest = model.and_then(|model| model.digest().map(str::to_owned));
+        }
         if changes.allocates && self.kind() == GuestKind::Qemu {
             // A call before this one may be at it, whose answer was lost: it would make the same once more.
             let unsure = self.memory(|memory| memory.failures > 0 || memory.made.is_none());
@@ -95,7 +103,7 @@ impl Pass<'_> {
                     self.memory(|memory| memory.model = None);
                     Ok(None)
                 }
-                Err(error) => Err(self.node_trouble(node, "configuring the guest", &error)),
+                Err(error) => Err(self.not_written(node, &error)),
             };
         }
         if changes.allocates {

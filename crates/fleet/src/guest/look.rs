@@ -6,7 +6,12 @@ use pve::{GuestConfig, GuestKind, api::guest::ConfigView};
 use tokio::time::Instant;
 
 use super::{Flow, Pass};
-use crate::{NodeName, Owner, Vmid, Waiting, cluster::Shape, mark, record::Identity};
+use crate::{
+    NodeName, Owner, Vmid, Waiting,
+    cluster::Shape,
+    mark,
+    record::{Identity, macs_of, uuid_of},
+};
 
 /// Who is found under a VMID.
 pub(super) enum Sight {
@@ -96,8 +101,8 @@ impl Pass<'_> {
                     || (identity.adopted && resembles == Some(true) && self.is_former_self(owner))
             }
             None if marked => false,
-            // Somebody may have rewritten the notes; and a guest taken over carries no mark until one was written.
-            None => resembles == Some(true) || (identity.adopted && identity.uuid.is_nil()),
+            // Somebody may have rewritten the notes.
+            None => resembles == Some(true),
         };
         if !ours
             && !marked
@@ -109,9 +114,13 @@ impl Pass<'_> {
             return Ok(Sight::Begun(node));
         }
         if !ours && !marked && resembles.is_none() {
+            let (has, else_give) = match self.kind() {
+                GuestKind::Qemu => ("no UUID, like", "a UUID"),
+                GuestKind::Lxc => ("the name of", "another name"),
+            };
             let message = format!(
-                "container {0} has the name of ours, but nothing tells whether it is: write {1:?} into its notes \
-                 if it is, else give it another name",
+                "guest {0} has {has} ours, but nothing tells whether it is: write {1:?} into its notes if it is, else \
+                 give it {else_give}",
                 identity.vmid,
                 mark::describe("", &self.intent.owner)
             );
@@ -144,6 +153,15 @@ impl Pass<'_> {
     /// container. `None` if it cannot be told.
     fn resembles(&self, identity: &Identity, config: &GuestConfig) -> Option<bool> {
         let fits = identity.likeness().fits(self.kind(), config);
+        if self.kind() == GuestKind::Qemu && identity.adopted && identity.uuid.is_nil() {
+            if uuid_of(config).is_some() {
+                return Some(false);
+            }
+            // Who is taken over carries no mark until something was written.
+            let mut macs = identity.nics.values().map(|nic| nic.mac);
+            let same = macs.any(|mac| macs_of(config).any(|it| it == mac));
+            return (same || self.record.applied.is_none()).then_some(true);
+        }
         if self.kind() == GuestKind::Qemu {
             return Some(fits == Some(true));
         }

@@ -291,15 +291,15 @@ impl Pass<'_> {
 
 /// The disk a guest boots from.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct RootDisk {
-    pub(super) slot: DiskSlot,
-    pub(super) volume: String,
-    pub(super) storage: Option<StorageId>,
-    pub(super) size: Option<Size>,
+pub(crate) struct RootDisk {
+    pub(crate) slot: DiskSlot,
+    pub(crate) volume: String,
+    pub(crate) storage: Option<StorageId>,
+    pub(crate) size: Option<Size>,
 }
 
 /// Finds the disk a guest boots from.
-pub(super) fn root_disk(config: &GuestConfig) -> Option<RootDisk> {
+pub(crate) fn root_disk(config: &GuestConfig) -> Option<RootDisk> {
     let boot = config.get("boot").map(|text| Prop::parse("boot", text));
     let order = boot
         .as_ref()

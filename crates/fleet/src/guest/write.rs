@@ -60,7 +60,7 @@ impl Pass<'_> {
         Ok(held)
     }
 
-    fn not_written(&mut self, node: &NodeName, error: &pve::Error) -> Outcome {
+    pub(super) fn not_written(&mut self, node: &NodeName, error: &pve::Error) -> Outcome {
         if let pve::Error::DigestMismatch { .. } | pve::Error::LockTimeout { .. } = error {
             // Whoever is at it changes what was read.
             self.memory(|memory| {

@@ -7,8 +7,11 @@ use fleet::{
     intent::{BackupMode, CloneMode, Disk, Init, InitMode, Power, Source, TemplateRef},
 };
 use pve::{
-    ConfigChange, GuestConfig, NodeName, SnapshotName,
-    api::guest::{ConfigView, migrate::MigrateQemu, snapshot::CreateSnapshot},
+    ConfigChange, GuestConfig, NodeName, SnapshotName, StorageId,
+    api::{
+        guest::{ConfigView, migrate::MigrateQemu, snapshot::CreateSnapshot},
+        qemu::MoveTo,
+    },
 };
 
 use crate::harness::{Bench, machine, owner};
@@ -81,6 +84,47 @@ async fn a_disk_taken_out_by_hand_comes_back_with_what_is_on_it() {
     assert_eq!(volume(&after, "scsi1"), before, "{}", bench.stories());
     assert_eq!(after.get("unused0"), None);
     assert_eq!(bench.progress(&owner).outcome, Outcome::Settled);
+}
+
+/// Who has not read the guest since would name the volume that it had before.
+#[tokio::test(start_paused = true)]
+async fn a_disk_moved_by_hand_keeps_its_volume_when_an_option_of_it_changes() {
+    let mut bench = Bench::new();
+    bench.ready().await;
+    let mut intent = with_data();
+    // Nothing in it ever answers, so it is never at rest.
+    intent.source = Source::Empty;
+    intent.init = None;
+    for disk in &mut intent.disks {
+        disk.size = Some(Size::gib(8));
+        disk.storage = None;
+        disk.stays = true;
+    }
+    let owner = bench.want(intent.clone());
+    bench.call_now(&owner).await;
+    bench.run_for(Duration::from_mins(2)).await;
+    let qemu = qemu(&bench, &owner);
+    let to = MoveTo::Storage(StorageId::new("ceph").unwrap(), None);
+    let upid = qemu.move_disk("scsi1", &to, false, None).await.unwrap();
+    while bench
+        .client()
+        .task_status(&upid)
+        .await
+        .unwrap()
+        .end()
+        .is_none()
+    {
+        bench.run_for(Duration::from_secs(1)).await;
+    }
+    let moved = volume(&config(&qemu).await, "scsi1");
+    assert!(moved.starts_with("ceph:"), "{moved}");
+    intent.disks[1].backup = Some(false);
+    bench.want(intent);
+    bench.call_now(&owner).await;
+    bench.run_for(Duration::from_mins(1)).await;
+    let after = config(&qemu).await;
+    assert_eq!(volume(&after, "scsi1"), moved, "{}", bench.stories());
+    assert!(after.get("scsi1").unwrap().contains("backup=0"));
 }
 
 #[tokio::test(start_paused = true)]
