@@ -43,6 +43,13 @@ pub(crate) fn wire(watches: &mut Watches, context: &Arc<Context>) {
     usage::wire(watches, context);
 }
 
+/// The beginning of a name, to which something is added.
+fn shortened(name: &str, most: usize) -> &str {
+    let short = name.get(..most).unwrap_or(name);
+    // A label neither ends with a dash nor begins with one.
+    short.trim_end_matches(['-', '.'])
+}
+
 /// Has everything looked at again that reads a Secret of this namespace.
 pub(crate) fn secret_changed(context: &Context, place: &str, secret: &str) {
     provider::secret_changed(context, place, secret);
@@ -58,5 +65,17 @@ pub(crate) fn secret_changed(context: &Context, place: &str, secret: &str) {
         if namespace(&*container) == place && read.is_some_and(|read| read.name == secret) {
             context.queues.containers.push_object(&container);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::shortened;
+
+    #[test]
+    fn names_that_are_cut_short_end_with_what_a_label_may_end_with() {
+        assert_eq!(shortened("web.example.org", 4), "web");
+        assert_eq!(shortened("web--.1", 6), "web");
+        assert_eq!(shortened("web", 4), "web");
     }
 }

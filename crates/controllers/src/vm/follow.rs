@@ -241,8 +241,8 @@ where
 {
     let mut hasher = DefaultHasher::new();
     (object.meta().generation, from, to).hash(&mut hasher);
-    let mut base = object.name_any();
-    base.truncate(50);
+    let name = object.name_any();
+    let base = super::shortened(&name, 50);
     format!("{base}-{:08x}", hasher.finish() & 0xffff_ffff)
 }
 

@@ -316,8 +316,7 @@ fn names(schedule: &str, machine: &str, at: Timestamp) -> Vec<String> {
     let plain = format!("{schedule}-{machine}");
     let mut hasher = DefaultHasher::new();
     (schedule, machine).hash(&mut hasher);
-    let short: String = plain.chars().take(LONGEST - 9).collect();
-    let short = short.trim_end_matches(['-', '.']);
+    let short = super::shortened(&plain, LONGEST - 9);
     let distinct = format!("{short}-{:08x}", hasher.finish() & 0xffff_ffff);
     let all = [plain, distinct].into_iter();
     all.filter(|name| name.len() <= LONGEST)
