@@ -120,14 +120,16 @@ where
     Ok(true)
 }
 
-/// Whether a move has failed, and that for long enough.
+/// Whether a move has failed, and that for long enough. One that stopped its guest in vain would stop it again.
 fn is_to_be_tried_again(context: &Context, migration: &VMMigration) -> bool {
     let Some(status) = migration.status.as_ref() else {
         return false;
     };
-    let since = condition(&status.conditions, "Ready").map(|ready| ready.last_transition_time.0);
+    let ready = condition(&status.conditions, "Ready");
+    let since = ready.map(|ready| ready.last_transition_time.0);
     let now = context.clock.now();
     status.phase == Some(Phase::Failed)
+        && ready.is_none_or(|ready| ready.reason != Failure::GaveUp.as_str())
         && since.is_none_or(|since| now.duration_since(since) >= TRIED_AGAIN_AFTER)
 }
 

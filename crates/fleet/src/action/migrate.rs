@@ -1,10 +1,15 @@
 //! Moving guests.
 
+mod log;
+
 use std::time::Duration;
 
 use pve::{
     GuestConfig, GuestKind,
-    api::guest::migrate::{MigrateLxc, MigrateQemu},
+    api::guest::{
+        ConfigView,
+        migrate::{MigrateLxc, MigrateQemu},
+    },
 };
 use tokio::time::Instant;
 
@@ -21,31 +26,12 @@ use crate::{
     place::{self, Ask, Hold, Moving},
     prop::Prop,
     record::StepKind,
+    trouble,
     view::{GuestRow, View},
 };
 
-/// How much of a log is read; what stands in the way comes before anything is copied.
-const LOG_LINES: u64 = 200;
-
-/// How the log of a move begins to say what cannot go along.
-const OBSTACLES: [&str; 5] = [
-    "can't migrate local",
-    "can't migrate '",
-    "can't migrate to '",
-    "can't live migrate",
-    "VMs with 'clipboard'",
-];
-
-/// What the log of a move says about what cannot go along; nothing if it failed otherwise.
-fn obstacles(log: &[String]) -> String {
-    let said = log.iter().filter_map(|line| {
-        let at = OBSTACLES.iter().find_map(|words| line.find(words))?;
-        Some(line[at..].trim_end())
-    });
-    let mut all: Vec<&str> = said.collect();
-    all.dedup();
-    all.join("; ")
-}
+/// Storages of one node that carry snapshots along.
+const CARRY_SNAPSHOTS: [&str; 2] = ["zfspool", "btrfs"];
 
 impl Act<'_> {
     pub(super) async fn migrate(&mut self, intent: &MigrationIntent) -> Flow<Outcome> {
@@ -120,6 +106,7 @@ impl Act<'_> {
             return Err(self.wait(Waiting::Guest, text, Duration::from_secs(15)));
         }
         self.free(&row)?;
+        self.may_leave_with_snapshots(&view, &row).await?;
         self.enter(&row.node)?;
         let running = row.power == PowerFact::Running;
         let message = format!(
@@ -148,8 +135,12 @@ impl Act<'_> {
 
     /// A move that failed. Proxmox VE says only that it was aborted; the log of the task says why.
     async fn aborted(&mut self, upid: &Upid, error: &pve::Error) -> Outcome {
-        let log = self.cluster.client.task_log(upid, 0, LOG_LINES).await;
-        let obstacles = obstacles(&log.unwrap_or_default());
+        let lines = self.cluster.client.task_log(upid, 0, log::LINES).await;
+        let lines = lines.unwrap_or_default();
+        let obstacles = log::obstacles(&lines);
+        if log::has_stopped(&lines) && !log::is_interrupted(error, &lines) {
+            return self.stopped_in_vain(&lines, &obstacles, error);
+        }
         if obstacles.is_empty() {
             return self.trouble("moving the guest", error);
         }
@@ -159,6 +150,31 @@ impl Act<'_> {
         self.events.push(Event::warning("CannotMove", text.clone()));
         self.let_go();
         failed(Failure::Unsupported, text)
+    }
+
+    /// A container that was stopped for a move that failed. Whatever it failed of, another try would stop it once more.
+    fn stopped_in_vain(
+        &mut self,
+        lines: &[String],
+        obstacles: &str,
+        error: &pve::Error,
+    ) -> Outcome {
+        let why = match (obstacles, log::complaint(lines)) {
+            ("", Some(why)) => why.to_owned(),
+            ("", None) => trouble::line(error),
+            (obstacles, _) => obstacles.to_owned(),
+        };
+        let mut text = format!(
+            "container {} was shut down to be moved, and the move failed: {why}; it is not tried again by itself, because that \
+             would stop the container once more: see to what failed and ask for another move",
+            self.guest
+        );
+        if log::has_left_copies(lines) {
+            text.push_str("; the log of the move names copies of volumes that it left behind");
+        }
+        self.events.push(Event::warning("CannotMove", text.clone()));
+        self.let_go();
+        failed(Failure::GaveUp, text)
     }
 
     fn arrived(&mut self) -> Outcome {
@@ -304,6 +320,41 @@ impl Act<'_> {
         Err(failed(Failure::Unsupported, text))
     }
 
+    /// Refuses to move a running container whose snapshots cannot go along: PVE stops it before it looks at them.
+    async fn may_leave_with_snapshots(&mut self, view: &View, row: &GuestRow) -> Flow<()> {
+        if row.kind != GuestKind::Lxc || row.power == PowerFact::Stopped {
+            return Ok(());
+        }
+        let stays = |volume: &str| {
+            let row = storage_of(volume).and_then(|storage| view.storage(&storage, &row.node));
+            row.is_some_and(|row| !row.shared && !CARRY_SNAPSHOTS.contains(&row.kind.as_str()))
+        };
+        let handle = self.handle(row);
+        let list = match handle.snapshots().await {
+            Ok(list) => list,
+            Err(error) => return Err(self.trouble("listing snapshots", &error)),
+        };
+        for snapshot in list.iter().filter(|snapshot| !snapshot.is_current()) {
+            let config = match handle.config(ConfigView::Snapshot(&snapshot.name)).await {
+                Ok(config) => config,
+                Err(error) => return Err(self.trouble("reading a snapshot", &error)),
+            };
+            let all = volumes(&config);
+            let Some((key, volume)) = all.iter().find(|(_, volume)| stays(volume)) else {
+                continue;
+            };
+            let text = format!(
+                "the container cannot be moved with snapshot '{}' of {key} ({volume}), which storage of {} alone does not let go \
+                 along: remove the snapshot, or move that to shared storage, and ask for another move",
+                snapshot.name, row.node
+            );
+            self.events.push(Event::warning("CannotMove", text.clone()));
+            self.let_go();
+            return Err(failed(Failure::Unsupported, text));
+        }
+        Ok(())
+    }
+
     /// Holds the share of the node the guest goes to, for as long as the move is asked for and not to be seen.
     fn hold(&self, row: &GuestRow) {
         let Some(target) = self.record.target.clone().filter(|node| *node != row.node) else {
@@ -377,30 +428,4 @@ fn disks(config: &GuestConfig) -> Vec<(StorageId, Size)> {
         Some((storage, size.unwrap_or_default()))
     })
     .collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::obstacles;
-
-    #[test]
-    fn a_log_says_what_stands_in_the_way_of_a_move() {
-        let lines = [
-            "2026-01-01 00:00:01 starting migration of VM 101 to node 'pve3' (192.0.2.3)",
-            "2026-01-01 00:00:01 can't migrate local disk 'local-lvm:vm-101-disk-0': non-migratable snapshot exists",
-            "2026-01-01 00:00:01 ERROR: Problem found while scanning volumes - can't migrate VM - check log",
-        ];
-        assert_eq!(
-            obstacles(&lines.map(str::to_owned)),
-            "can't migrate local disk 'local-lvm:vm-101-disk-0': non-migratable snapshot exists"
-        );
-        assert_eq!(obstacles(&["ERROR: no route to host".to_owned()]), "");
-        let mapped = "2026-01-01 00:00:01 ERROR: migration aborted (duration 00:00:00): can't live migrate running VM which uses \
-                      following mapped devices: hostpci0:gpu";
-        let told = obstacles(&[mapped.to_owned()]);
-        assert!(
-            told.ends_with("hostpci0:gpu") && told.starts_with("can't"),
-            "{told}"
-        );
-    }
 }

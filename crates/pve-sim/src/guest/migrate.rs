@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 
-use self::scan::{Load, mapped_devices, scan};
+use self::scan::{Load, mapped_devices, missing, scan};
 use super::configure::root_only;
 use super::create::drives;
 use super::disks::gib;
@@ -265,11 +265,11 @@ pub(crate) fn task(kind: Kind, node: &str, vmid: u32, how: Move, caller: &Caller
         let path = snapshot::lock_path(kind, vmid);
         let _held = worker.lock_file(&path, Mode::Exclusive, LOCK_WAIT).await?;
         let node = worker.node().to_owned();
-        worker.world(|world| {
+        let was_running = worker.world(|world| {
             let guest = world.guests.find_mut(kind, &node, vmid)?;
             guest.check_lock()?;
             guest.config.set("lock", "migrate");
-            Ok::<_, Failure>(())
+            Ok::<_, Failure>(guest.is_running())
         })?;
         let result = run(&worker, kind, vmid, &how).await;
         worker.world(|world| {
@@ -289,6 +289,9 @@ pub(crate) fn task(kind: Kind, node: &str, vmid: u32, how: Move, caller: &Caller
                 let why = failure.exit_text();
                 say(&worker, &format!("ERROR: {why}"));
                 say(&worker, "aborting phase 1 - cleanup resources");
+                if was_running {
+                    start_again(&worker, &node, vmid);
+                }
                 say(
                     &worker,
                     &format!("ERROR: migration aborted (duration 00:00:01): {why}"),
@@ -297,6 +300,20 @@ pub(crate) fn task(kind: Kind, node: &str, vmid: u32, how: Move, caller: &Caller
             }
         }
     })
+}
+
+/// A container that was stopped for a move that failed goes on where it was.
+fn start_again(worker: &Worker, node: &str, vmid: u32) {
+    let stopped = worker.world(|world| {
+        let guest = world.guests.find(Kind::Lxc, node, vmid);
+        guest.is_ok_and(|guest| !guest.is_running())
+    });
+    if stopped {
+        say(worker, "start container on source node");
+        if let Err(failure) = lxc::power::start_on(worker, node, vmid) {
+            say(worker, &format!("ERROR: {}", failure.exit_text()));
+        }
+    }
 }
 
 /// Migration logs carry the time.
@@ -312,19 +329,30 @@ async fn run(worker: &Worker, kind: Kind, vmid: u32, how: &Move) -> Result<(), F
     let node = worker.node().to_owned();
     let ip = worker.world(|world| world.node(&how.target).map(|n| n.ip.clone()))?;
     let word = kind.word();
-    say(
-        worker,
-        &format!(
-            "starting migration of {word} {vmid} to node '{}' ({ip})",
-            how.target
-        ),
+    let begins = format!(
+        "starting migration of {word} {vmid} to node '{}' ({ip})",
+        how.target
     );
-    if !worker.world(|world| world.reaches(&node, &how.target)) {
-        return Err(Failure::die(
-            "Can't connect to destination address using public key",
-        ));
-    }
+    let reaches = worker.world(|world| world.reaches(&node, &how.target));
+    let unreached = || Failure::die("Can't connect to destination address using public key");
     let running = worker.world(|world| world.guests.get(vmid).is_some_and(Guest::is_running));
+    let restart = running && kind == Kind::Lxc;
+    if restart {
+        // A container is stopped before its volumes are looked at; only whether their storages are there is asked before.
+        if !reaches {
+            return Err(unreached());
+        }
+        if let Some(missing) = worker.world(|world| missing(world, kind, &node, vmid, how))? {
+            return Err(Failure::die(missing));
+        }
+        say(worker, &format!("shutdown CT {vmid}"));
+        worker.take(Step::Shutdown).await?;
+        worker.world(|world| power::halt(world, vmid));
+    }
+    say(worker, &begins);
+    if !reaches {
+        return Err(unreached());
+    }
     worker.world(|world| mapped_devices(world, &node, vmid, how, running))?;
     let (problems, loads) = worker.world(|world| scan(world, kind, &node, vmid, how, running))?;
     for problem in &problems {
@@ -334,12 +362,6 @@ async fn run(worker: &Worker, kind: Kind, vmid: u32, how: &Move) -> Result<(), F
         return Err(Failure::die(format!(
             "Problem found while scanning volumes - can't migrate {word} - check log"
         )));
-    }
-    let restart = running && kind == Kind::Lxc;
-    if restart {
-        say(worker, &format!("shutdown CT {vmid}"));
-        worker.take(Step::Shutdown).await?;
-        worker.world(|world| power::halt(world, vmid));
     }
     worker.take(Step::Migrate).await?;
     worker.world(|world| replication::turn(world, vmid, &node, &how.target));

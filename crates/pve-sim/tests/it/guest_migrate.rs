@@ -137,3 +137,43 @@ async fn the_precondition_lists_local_disks_and_possible_nodes() {
     assert_eq!(answer["local_disks"].as_array().unwrap().len(), 1);
     assert_eq!(answer["local_disks"][0]["drivename"], "scsi0");
 }
+
+/// PVE stops a container before it looks whether that can move.
+#[tokio::test(start_paused = true)]
+async fn a_container_that_cannot_move_is_stopped_for_it_and_started_where_it_was() {
+    let (_, pve) = pve9().await;
+    let params = [
+        ("vmid", "400"),
+        (
+            "ostemplate",
+            "local:vztmpl/debian-12-standard_12.7-1_amd64.tar.zst",
+        ),
+        ("rootfs", "local-lvm:4"),
+        ("memory", "256"),
+    ];
+    pve.ok(Method::POST, "/nodes/pve1/lxc", &params).await;
+    let of = |what: &str| format!("/nodes/pve1/lxc/400/{what}");
+    pve.ok(Method::POST, &of("status/start"), &[]).await;
+    let snapshot = [("snapname", "before")];
+    pve.ok(Method::POST, &of("snapshot"), &snapshot).await;
+    tokio::time::sleep(std::time::Duration::from_mins(5)).await;
+    let restart = [("target", "pve2"), ("restart", "1")];
+    let ended = pve.run(Method::POST, &of("migrate"), &restart).await;
+    assert_eq!(ended.exit, "migration aborted");
+    let at = |words: &str| ended.log.iter().position(|line| line.contains(words));
+    let order = [
+        at("shutdown CT 400"),
+        at("starting migration of CT 400"),
+        at("non-migratable snapshot exists"),
+        at("start container on source node"),
+    ];
+    assert!(
+        order.is_sorted() && order[0].is_some(),
+        "{order:?} {:?}",
+        ended.log
+    );
+    let current = pve.get(&of("status/current")).await;
+    assert_eq!(current["status"], "running");
+    assert!(current["uptime"].as_u64().unwrap() < 60, "{current}");
+    assert!(pve.get(&of("config")).await.get("lock").is_none());
+}

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use api::vm::{Phase, VMMigration, VirtualMachine, condition};
+use api::vm::{Container, Phase, VMMigration, VirtualMachine, condition};
 use scenarios::{Bed, Guest};
 use serde_json::json;
 
@@ -235,4 +235,28 @@ spec: { nodeSelector: [pve2] }
     bed.sleep(Duration::from_mins(2)).await;
     assert_eq!(bed.names::<VMMigration>().await, Vec::<String>::new());
     assert_eq!(bed.guest("web-server").await.node, "pve2");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_container_that_cannot_leave_a_node_is_stopped_for_it_once() {
+    let bed = prepared().await;
+    bed.apply(include_str!("manifests/container.yaml")).await;
+    bed.until_ready::<Container>("cache").await;
+    bed.sleep(Duration::from_mins(1)).await;
+    let migrate = "POST /nodes/{node}/lxc/{vmid}/migrate";
+    let exit = "command 'rsync' failed: exit code 23".to_owned();
+    let fault = pve_sim::Fault::every(migrate, pve_sim::Action::FailTask { exit });
+    bed.pve().control().inject(fault);
+    let guest = bed.guest("cache").await;
+    bed.pve().maintain_node(&guest.node, true);
+    bed.sleep(Duration::from_hours(1)).await;
+    assert_eq!(bed.count(migrate), 1);
+    let names = bed.names::<VMMigration>().await;
+    bed.until_reason::<VMMigration>(&names[0], "Ready", "GaveUp")
+        .await;
+    // Whoever has put it right says so.
+    bed.pve().control().clear();
+    bed.delete::<VMMigration>(&names[0]).await;
+    bed.sleep(Duration::from_mins(5)).await;
+    assert_ne!(bed.guest("cache").await.node, guest.node);
 }

@@ -278,3 +278,70 @@ async fn a_guest_under_high_availability_is_not_moved_to_another_storage() {
     let moved = drive!(bench, migrate, intent, record);
     assert_eq!(moved.outcome, Outcome::Settled, "{:?}", moved.events);
 }
+
+/// A container that runs, with its root file system on a storage of its node alone.
+async fn with_container() -> (Bench, fleet::Identity) {
+    let mut bench = Bench::new();
+    bench.ready().await;
+    let container = crate::create::container(&bench).await;
+    let owner = bench.want(container);
+    bench.run().await;
+    bench.run_for(Duration::from_secs(30)).await;
+    let identity = bench.record(&owner).identity.clone().expect("an identity");
+    bench.cluster().control().reset_counts();
+    (bench, identity)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_container_whose_snapshots_cannot_go_along_is_not_stopped_for_a_move() {
+    let (mut bench, identity) = with_container().await;
+    let lxc = bench.client().node(&identity.node).lxc(identity.vmid);
+    let name = pve::SnapshotName::new("before").unwrap();
+    let create = pve::api::guest::snapshot::CreateSnapshot::new(name.clone());
+    let taken = lxc.snapshot(&create).await.unwrap();
+    bench.client().wait(&taken).await.unwrap();
+    let intent = anywhere("box", identity.vmid);
+    let mut record = ActionRecord::default();
+    let refused = drive!(bench, migrate, intent, record);
+    let text = format!("{:?}", refused.outcome);
+    assert!(matches!(refused.outcome, Outcome::Failed { .. }), "{text}");
+    assert!(
+        text.contains("'before'") && text.contains("rootfs"),
+        "{text}"
+    );
+    assert_eq!(asked(&bench, "/migrate"), 0);
+
+    let removed = lxc.delete_snapshot(&name, false).await.unwrap();
+    bench.client().wait(&removed).await.unwrap();
+    let mut record = ActionRecord::default();
+    let moved = drive!(bench, migrate, intent, record);
+    assert_eq!(moved.outcome, Outcome::Settled, "{:?}", moved.events);
+}
+
+/// PVE stops it first, and starts it again where it was.
+#[tokio::test(start_paused = true)]
+async fn a_container_whose_move_fails_is_stopped_once_unless_somebody_interrupted_it() {
+    for (exit, again) in [
+        ("command 'rsync' failed: exit code 23", false),
+        ("received interrupt", true),
+    ] {
+        let (mut bench, identity) = with_container().await;
+        let intent = anywhere("box", identity.vmid);
+        let exit = exit.to_owned();
+        let fault = pve_sim::Fault::once(
+            "POST /nodes/{node}/lxc/{vmid}/migrate",
+            pve_sim::Action::FailTask { exit: exit.clone() },
+        );
+        bench.cluster().control().inject(fault);
+        let mut record = ActionRecord::default();
+        let moved = drive!(bench, migrate, intent, record);
+        let text = format!("{:?}", moved.outcome);
+        if again {
+            assert_eq!(moved.outcome, Outcome::Settled);
+            assert_eq!(asked(&bench, "/migrate"), 2, "{}", bench.counts());
+        } else {
+            assert!(text.contains("GaveUp") && text.contains(&exit), "{text}");
+            assert_eq!(asked(&bench, "/migrate"), 1, "{}", bench.counts());
+        }
+    }
+}

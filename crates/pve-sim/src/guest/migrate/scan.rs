@@ -163,6 +163,19 @@ pub(super) fn scan(
     Ok((problems, loads))
 }
 
+/// The first storage of a guest's volumes that the other node has not.
+pub(super) fn missing(
+    world: &World,
+    kind: Kind,
+    node: &str,
+    vmid: u32,
+    how: &Move,
+) -> Result<Option<String>, Failure> {
+    let (problems, _) = scan(world, kind, node, vmid, how, false)?;
+    let missing = |problem: &String| problem.contains("is not available on node");
+    Ok(problems.into_iter().find(missing))
+}
+
 /// Snapshots of a local disk go along only if its format carries them, and never while the guest runs.
 fn held_by_snapshot(
     guest: &Guest,
