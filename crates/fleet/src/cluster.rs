@@ -170,10 +170,6 @@ pub(crate) struct Memory {
     pub(crate) locked: Option<Instant>,
     /// Why it cannot go back to a snapshot as long as there are just these.
     pub(crate) in_the_way: Option<(BTreeSet<String>, String)>,
-    /// Why a template cannot go as long as all these guests are there, and when that was found.
-    pub(crate) linked: Option<(BTreeSet<Vmid>, Instant, String)>,
-    /// Disks of a half-made template that were asked for one by one and are base volumes now, if their storage has such.
-    pub(crate) based: BTreeSet<String>,
     /// When high availability was asked to move or stop it, which it does in its own time.
     pub(crate) asked_ha: Option<Instant>,
     /// How often high availability had given it up and was told to begin anew, and when last.
@@ -196,6 +192,10 @@ pub(crate) struct ImageMemory {
     pub(crate) failures: u32,
     /// Until when nothing large is tried again, and what is said meanwhile.
     pub(crate) rest: Option<(Instant, Outcome)>,
+    /// Why its template cannot go as long as all these guests are there, and when that was found.
+    pub(crate) linked: Option<(BTreeSet<Vmid>, Instant, String)>,
+    /// Disks of a half-made template that were asked for one by one and are base volumes now, if their storage has such.
+    pub(crate) based: BTreeSet<String>,
 }
 
 /// The part of a guest's configuration that a look at everything shows.

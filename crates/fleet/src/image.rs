@@ -112,9 +112,8 @@ impl<'a> Work<'a> {
             .view()
             .map(|view| self.there(&view))
             .unwrap_or_default();
-        if outcome.is_done() {
+        if outcome.is_done() && self.is_last_to_rest() {
             self.cluster.forget(&self.intent.owner);
-            self.cluster.state().images.remove(&self.place());
         }
         if outcome == Outcome::Gone {
             let mut state = self.cluster.state();
@@ -129,6 +128,20 @@ impl<'a> Work<'a> {
     }
 
     /// Templates of this image that the view shows, but for those that were found to be others.
+    /// Forgets what is remembered of this image. Whether nothing else of its owner is under way here, whose tasks, turn and unheard
+    /// calls are its owner's too.
+    fn is_last_to_rest(&self) -> bool {
+        let mut state = self.cluster.state();
+        let place = self.place();
+        state.images.remove(&place);
+        let mut others = state.images.keys();
+        let last = others.all(|(owner, _)| *owner != self.intent.owner);
+        let here = format!("{}@", self.tag);
+        let mine = |at: &str, maker: &Owner| *maker == self.intent.owner && at.starts_with(&here);
+        state.image_makers.retain(|at, maker| !mine(at, maker));
+        last
+    }
+
     fn there(&self, view: &View) -> Vec<(NodeName, Vmid)> {
         let others = self.remembered(|memory| memory.others.clone());
         view.templates()
@@ -249,7 +262,7 @@ impl<'a> Work<'a> {
     fn ended(&mut self, node: &NodeName, task: &InFlight, end: Ended) -> Flow<()> {
         self.cluster.state().tasks.settle(&task.upid);
         let partly = task.step == StepKind::MakeTemplate
-            && self.cluster.memory(&self.intent.owner, |memory| {
+            && self.remembered(|memory| {
                 if end.is_err() {
                     memory.based.clear();
                 }

@@ -302,20 +302,18 @@ impl Work<'_> {
         replica: &ReplicaRecord,
         config: &GuestConfig,
     ) -> Flow<Outcome> {
-        let owner = &self.intent.owner;
-        let asked = self.cluster.memory(owner, |memory| memory.based.clone());
+        let asked = self.remembered(|memory| memory.based.clone());
         let left = volumes(config)
             .into_iter()
             .find(|(disk, volume)| !is_base(volume) && !asked.contains(disk));
         let Some((disk, _)) = left else {
-            self.cluster.memory(owner, |memory| memory.based.clear());
+            self.remembered(|memory| memory.based.clear());
             return Ok(self.advance(node, ReplicaStage::Template));
         };
         let qemu = self.cluster.client.node(node).qemu(replica.vmid);
         match qemu.make_base(&disk).await {
             Ok(upid) => {
-                self.cluster
-                    .memory(owner, |memory| memory.based.insert(disk));
+                self.remembered(|memory| memory.based.insert(disk));
                 Ok(self.started(node, StepKind::MakeTemplate, &upid))
             }
             Err(error) => Err(self.trouble("making the template", &error)),

@@ -154,17 +154,14 @@ impl Work<'_> {
         let guests = self.cluster.view();
         let guests = guests.map(|view| view.guests.keys().copied().collect());
         let links = (guests.unwrap_or_default(), Instant::now(), text.clone());
-        self.cluster
-            .memory(&self.intent.owner, |memory| memory.linked = Some(links));
+        self.remembered(|memory| memory.linked = Some(links));
         self.wait(Waiting::InUse, text, LINKED_PAUSE)
     }
 
     /// Comes back when a template that disks were linked to may be free: a guest has gone, or somebody may have moved its disks.
     fn linked_no_more(&mut self) -> Flow<()> {
         let view = self.view()?;
-        let known = self
-            .cluster
-            .memory(&self.intent.owner, |memory| memory.linked.clone());
+        let known = self.remembered(|memory| memory.linked.clone());
         let lasts = known.filter(|(guests, at, _)| {
             at.elapsed() < LINKED_FOR && guests.iter().all(|vmid| view.guests.contains_key(vmid))
         });

@@ -355,3 +355,22 @@ async fn a_guest_that_has_got_the_vmid_of_a_template_is_not_copied() {
     assert!(linked.contains(&format!("base-{}-", made[0])), "{linked}");
     assert_eq!(bed.guest("theirs").await.vmid, taken);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_template_that_is_linked_is_left_alone_while_its_image_is_kept_elsewhere_too() {
+    let (bed, _web) = published(&json!({ "storage": "ceph" })).await;
+    run(&bed, "one").await;
+    bed.change::<VMImage>("noble", json!({ "storage": "local-lvm" }))
+        .await;
+    run(&bed, "two").await;
+    bed.sleep(Duration::from_mins(90)).await;
+    assert_eq!(templates(&bed).await.len(), 2);
+    let destroy = "DELETE /nodes/{node}/qemu/{vmid}";
+    let asked = bed.count(destroy);
+    assert!(asked > 0, "nobody needs the first one any more");
+    bed.sleep(Duration::from_mins(25)).await;
+    assert_eq!(bed.count(destroy), asked);
+    bed.delete::<VirtualMachine>("one").await;
+    bed.sleep(Duration::from_mins(2)).await;
+    assert_eq!(templates(&bed).await.len(), 1);
+}
