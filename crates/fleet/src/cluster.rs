@@ -196,6 +196,8 @@ pub(crate) struct ImageMemory {
     pub(crate) linked: Option<(BTreeSet<Vmid>, Instant, String)>,
     /// Disks of a half-made template that were asked for one by one and are base volumes now, if their storage has such.
     pub(crate) based: BTreeSet<String>,
+    /// Since when every node has been down that has a template of it, or on which one was begun.
+    pub(crate) down: Option<Instant>,
 }
 
 /// The part of a guest's configuration that a look at everything shows.

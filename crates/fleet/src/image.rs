@@ -9,6 +9,7 @@
 
 mod lost;
 mod make;
+mod nodes;
 mod remove;
 mod rest;
 mod share;
@@ -127,21 +128,29 @@ impl<'a> Work<'a> {
         }
     }
 
-    /// Templates of this image that the view shows, but for those that were found to be others.
     /// Forgets what is remembered of this image. Whether nothing else of its owner is under way here, whose tasks, turn and unheard
     /// calls are its owner's too.
     fn is_last_to_rest(&self) -> bool {
         let mut state = self.cluster.state();
         let place = self.place();
-        state.images.remove(&place);
+        // It rests as well while all its nodes are down, but not for ever.
+        let down = state.images.remove(&place).and_then(|memory| memory.down);
         let mut others = state.images.keys();
         let last = others.all(|(owner, _)| *owner != self.intent.owner);
         let here = format!("{}@", self.tag);
         let mine = |at: &str, maker: &Owner| *maker == self.intent.owner && at.starts_with(&here);
         state.image_makers.retain(|at, maker| !mine(at, maker));
+        if down.is_some() {
+            let memory = ImageMemory {
+                down,
+                ..ImageMemory::default()
+            };
+            state.images.insert(place, memory);
+        }
         last
     }
 
+    /// Templates of this image that the view shows, but for those that were found to be others.
     fn there(&self, view: &View) -> Vec<(NodeName, Vmid)> {
         let others = self.remembered(|memory| memory.others.clone());
         view.templates()
@@ -166,18 +175,23 @@ impl<'a> Work<'a> {
     /// Comes back when it can be said whose a guest is. PVE writes its mark when it is complete; one that is being made under a VMID
     /// of ours may be ours, by a call whose answer was lost.
     async fn complete(&mut self, config: &GuestConfig, vmid: Vmid) -> Flow<()> {
+        match self.left_behind(config, vmid).await? {
+            Some(text) => Err(self.wait(Waiting::Locked, text, Duration::from_mins(1))),
+            None => Ok(()),
+        }
+    }
+
+    /// Comes back when a guest is complete, or with what to say of it when nobody makes it any more.
+    async fn left_behind(&mut self, config: &GuestConfig, vmid: Vmid) -> Flow<Option<String>> {
         let marked = config.description().is_some_and(mark::is_marked);
         let lock = config.lock().filter(|lock| !marked && is_making(lock));
-        let Some(lock) = lock else { return Ok(()) };
+        let Some(lock) = lock else { return Ok(None) };
         match self.cluster.is_being_made(&self.intent.owner).await {
             Ok(true) => {
                 let text = format!("guest {vmid} is being made ({lock})");
                 Err(self.wait(Waiting::Locked, text, Duration::from_secs(2)))
             }
-            Ok(false) => {
-                let text = left_locked(vmid, lock);
-                Err(self.wait(Waiting::Locked, text, Duration::from_mins(1)))
-            }
+            Ok(false) => Ok(Some(left_locked(vmid, lock))),
             Err(error) => Err(self.trouble("looking for who makes the guest", &error)),
         }
     }

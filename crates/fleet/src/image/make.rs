@@ -13,7 +13,7 @@ use tokio::time::Instant;
 
 use super::{Flow, Work, failed, template_uuid};
 use crate::{
-    Event, Failure, NodeName, Outcome, StorageId, Vmid, Waiting,
+    Event, Failure, NodeName, Outcome, Vmid, Waiting,
     gate::End,
     guest::source::volumes,
     mark,
@@ -29,6 +29,7 @@ impl Work<'_> {
         self.track();
         self.follow(&view).await?;
         let nodes = self.nodes(&view)?;
+        let begun = self.begun_elsewhere(&view, &nodes);
         let mut down = None;
         for node in nodes {
             let stage = self.record.replicas.get(&node).map(|replica| replica.stage);
@@ -54,6 +55,12 @@ impl Work<'_> {
                 }
                 _ => return self.replica(&view, &node).await,
             }
+        }
+        if let Some(node) = begun {
+            return match self.record.replicas.get(&node).map(|replica| replica.stage) {
+                Some(ReplicaStage::Joining) => self.join(&node).await,
+                _ => self.drop_begun(&view, &node).await,
+            };
         }
         if let Some(node) = down {
             let text = format!("node {node} is down");
@@ -221,7 +228,11 @@ impl Work<'_> {
                     ));
                 }
                 Ok(config) => {
-                    self.complete(&config, replica.vmid).await?;
+                    if let Some(why) = self.left_behind(&config, replica.vmid).await? {
+                        // Its node died over it. Nothing will come of it, so it is in nobody's way but its number's.
+                        let text = format!("{why}; taking another VMID");
+                        self.events.push(Event::warning("VmidTaken", text));
+                    }
                     return self.choose_another(node, replica).await;
                 }
                 Err(error) if error.is_guest_not_found() => {}
@@ -382,35 +393,6 @@ impl Work<'_> {
             );
         }
         config
-    }
-
-    /// The nodes that need a template: those named, or one where the storage is.
-    fn nodes(&mut self, view: &View) -> Flow<Vec<NodeName>> {
-        if !self.intent.nodes.is_empty() {
-            return Ok(self.intent.nodes.clone());
-        }
-        if let Some(node) = self.record.replicas.keys().next() {
-            return Ok(vec![node.clone()]);
-        }
-        if let Some((node, _)) = self.there(view).first() {
-            return Ok(vec![node.clone()]);
-        }
-        let has = |storage: &StorageId, node: &NodeName| {
-            view.node_online(node)
-                && view
-                    .storage(storage, node)
-                    .is_some_and(|row| row.holds("images"))
-        };
-        if let Some(node) = view
-            .nodes
-            .keys()
-            .find(|node| has(&self.intent.storage, node))
-        {
-            return Ok(vec![node.clone()]);
-        }
-        let storage = &self.intent.storage;
-        let text = format!("no node that is up may keep disks on storage '{storage}'");
-        Err(self.wait(Waiting::Space, text, Duration::from_secs(30)))
     }
 }
 

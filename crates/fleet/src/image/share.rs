@@ -61,27 +61,50 @@ impl Work<'_> {
         node: &NodeName,
         vmid: Vmid,
     ) -> Flow<Outcome> {
+        match self.take_back(view, node, Some(vmid)).await? {
+            Some(outcome) => Ok(outcome),
+            None => Ok(self.intend_to_join(node, vmid)),
+        }
+    }
+
+    /// Takes back what was begun on a node where nobody needs a template any more, or finishes it where that is too late.
+    pub(super) async fn drop_begun(&mut self, view: &View, node: &NodeName) -> Flow<Outcome> {
+        if let Some(outcome) = self.take_back(view, node, None).await? {
+            return Ok(outcome);
+        }
+        self.record.replicas.remove(node);
+        Ok(Outcome::Persist)
+    }
+
+    /// Removes the download of a template that is not to be made, as long as nothing has been made of it. Comes back with nothing
+    /// when that is done. The guest `there` may have become that template unheard.
+    async fn take_back(
+        &mut self,
+        view: &View,
+        node: &NodeName,
+        there: Option<Vmid>,
+    ) -> Flow<Option<Outcome>> {
         self.settle(node)?;
         let Some(replica) = self.record.replicas.get(node).cloned() else {
-            return Ok(Outcome::Persist);
+            return Ok(Some(Outcome::Persist));
         };
-        if replica.stage >= ReplicaStage::Imported || replica.vmid == vmid {
-            return self.replica(view, node).await;
+        if replica.stage >= ReplicaStage::Imported || there == Some(replica.vmid) {
+            return self.replica(view, node).await.map(Some);
         }
         // A guest may have been made of it by a call whose answer was lost, or that nothing was written of before a crash.
         match self.cluster.client.cluster().is_free(replica.vmid).await {
             Ok(true) => {}
-            Ok(false) => return self.replica(view, node).await,
+            Ok(false) => return self.replica(view, node).await.map(Some),
             Err(error) => return Err(self.trouble("asking for the guest", &error)),
         }
         if replica.stage == ReplicaStage::Downloaded {
             // The file goes: nothing must be made of it any more.
-            return Ok(self.advance(node, ReplicaStage::New));
+            return Ok(Some(self.advance(node, ReplicaStage::New)));
         }
         self.no_download_runs(node).await?;
         self.drop_file(node, &replica.volume).await?;
         self.give_back(replica.vmid);
-        Ok(self.intend_to_join(node, vmid))
+        Ok(None)
     }
 
     /// Puts our tag on a template somebody else made.

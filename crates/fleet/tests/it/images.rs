@@ -18,6 +18,7 @@ use tokio::{
 use crate::harness::{Bench, cluster_name, machine, owner};
 
 mod failing;
+mod nodes;
 
 const CONTENT: &[u8] = b"not really a disk, but nobody looks";
 
