@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use pve::{
-    CreateQemu, GuestConfig, VolumeId,
+    CreateQemu, GuestConfig, PoolId, VolumeId,
     api::{
         guest::ConfigView,
         storage::upload::{Checksum as PveChecksum, Download},
@@ -243,7 +243,8 @@ impl Work<'_> {
         if let Some(replica) = self.record.replicas.get_mut(node) {
             replica.attempts += 1;
         }
-        let create = CreateQemu::new(replica.vmid, self.config(replica));
+        let mut create = CreateQemu::new(replica.vmid, self.config(replica));
+        create.pool = self.pool()?;
         match self.cluster.client.node(node).create_qemu(&create).await {
             Ok(upid) => {
                 let text = format!("importing the image as {} on {node}", replica.vmid);
@@ -351,6 +352,11 @@ impl Work<'_> {
         self.drop_file(node, &replica.volume).await?;
         self.record.replicas.remove(node);
         Ok(Outcome::Persist)
+    }
+
+    fn pool(&self) -> Flow<Option<PoolId>> {
+        let pool = self.intent.pool.clone().map(PoolId::new).transpose();
+        pool.map_err(|error| failed(Failure::Invalid, format!("pool: {error}")))
     }
 
     /// Whether the guest under the chosen VMID is the one this owner makes.

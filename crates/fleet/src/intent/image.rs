@@ -56,6 +56,8 @@ pub struct ImageIntent {
     pub nodes: Vec<NodeName>,
     /// The VMIDs its templates may get.
     pub vmids: VmidRange,
+    /// The pool its templates are made in. One that was made in another stays there.
+    pub pool: Option<String>,
     /// UEFI rather than BIOS.
     pub uefi: bool,
     /// Tags of the template.

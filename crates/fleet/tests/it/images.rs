@@ -41,7 +41,7 @@ async fn web() -> String {
     format!("http://{address}/noble.img")
 }
 
-fn image(name: &str, url: &str) -> ImageIntent {
+pub(crate) fn image(name: &str, url: &str) -> ImageIntent {
     let digest = Sha256::digest(CONTENT);
     ImageIntent {
         owner: owner(name),
@@ -59,13 +59,14 @@ fn image(name: &str, url: &str) -> ImageIntent {
         download_storage: None,
         nodes: Vec::new(),
         vmids: VmidRange::default(),
+        pool: None,
         uefi: false,
         tags: Vec::new(),
     }
 }
 
 /// Calls until the image rests, as a controller would. Crashes once when `crash_after` requests were made.
-async fn drive(
+pub(crate) async fn drive(
     bench: &mut Bench,
     intent: &ImageIntent,
     record: &mut ImageRecord,

@@ -3,12 +3,15 @@
 use std::time::Duration;
 
 use fleet::{
-    NodeName, Outcome, StepKind,
+    ImageRecord, NodeName, Outcome, StepKind,
     intent::{CloneMode, Source, TemplateRef},
 };
 use pve_sim::{Latency, Simulator, WorldFile};
 
-use crate::harness::{Bench, machine};
+use crate::{
+    harness::{Bench, machine},
+    images,
+};
 
 const WORLD: &str = r"
 clusters:
@@ -95,4 +98,33 @@ async fn tasks_are_asked_for_by_the_list_of_their_node() {
         "{}",
         bench.counts()
     );
+}
+
+/// A token whose guests are all in one pool.
+#[tokio::test(start_paused = true)]
+async fn a_token_that_is_confined_to_a_pool_makes_its_images_there() {
+    let world = WORLD.replace("path: /vms", "path: /pool/k8s");
+    let world = WorldFile::parse(&world).unwrap();
+    let sim = Simulator::builder().seed(7).world(world);
+    let mut bench = Bench::with(sim.latency(Latency::real()).build());
+    let pool = pve::PoolId::new("k8s").unwrap();
+    bench.client().pools().create(&pool, None).await.unwrap();
+    connect(&mut bench).await;
+    let before = bench.inventory().await;
+    let url = "https://images.example.com/noble.img";
+    bench.cluster().control().serve(url, vec![7; 1 << 20]);
+    let mut intent = images::image("noble", url);
+    intent.checksum = None;
+    intent.pool = Some("k8s".to_owned());
+    let mut record = ImageRecord::default();
+    let made = images::drive(&mut bench, &intent, &mut record, false).await;
+    assert_eq!(made.outcome, Outcome::Settled, "{made:?}");
+    bench.run_for(Duration::from_secs(30)).await;
+    // One that is in another pool, or that pool is none, is used all the same.
+    intent.pool = None;
+    let same = images::drive(&mut bench, &intent, &mut record, false).await;
+    assert_eq!(same.facts.templates.len(), 1, "{same:?}");
+    let gone = images::drive(&mut bench, &intent, &mut record, true).await;
+    assert_eq!(gone.outcome, Outcome::Gone);
+    assert_eq!(bench.inventory().await, before);
 }

@@ -37,6 +37,7 @@ pub(super) fn intent(
         download_storage: import.transpose()?,
         nodes: nodes.to_vec(),
         vmids: translate::vmids(provider)?,
+        pool: defaults.and_then(|defaults| defaults.pool.clone()),
         uefi: UEFI,
         tags: Vec::new(),
     })
