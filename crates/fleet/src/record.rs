@@ -443,6 +443,9 @@ pub struct ActionRecord {
     /// It came to its end once and is not done again.
     #[serde(default, skip_serializing_if = "is_false")]
     pub done: bool,
+    /// It was done, and went with its guest.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub lost: bool,
     /// The generation of a revert last done.
     #[serde(default, skip_serializing_if = "is_zero64")]
     pub reverted: u64,

@@ -45,7 +45,7 @@ const LONGEST: usize = 40;
 pub(crate) fn wire(watches: &mut Watches, context: &Arc<Context>) {
     let again = |context: &Arc<Context>| {
         let context = context.clone();
-        move |place: &str, guest: &GuestRef, wish: Option<&RevertWish>| {
+        move |place: &str, guest: &GuestRef, phase: Option<Phase>, wish: Option<&RevertWish>| {
             for snapshot in context.stores.snapshots.state() {
                 if namespace(&*snapshot) != place || snapshot.spec.vm_ref != *guest {
                     continue;
@@ -53,7 +53,8 @@ pub(crate) fn wire(watches: &mut Watches, context: &Arc<Context>) {
                 let failed = has_failed(&snapshot, snapshot.status.as_ref());
                 let open = !is_settled(&snapshot) && !failed;
                 let wished = wish.is_some_and(|wish| wish.to == snapshot.name_any());
-                if open || wished || has_lost_its_guest(&context, &snapshot) {
+                let may_be_lost = phase == Some(Phase::Failed) && !is_lost(&snapshot);
+                if open || wished || may_be_lost || has_lost_its_guest(&context, &snapshot) {
                     context.queues.snapshots.push_object(&snapshot);
                 }
             }
@@ -93,14 +94,16 @@ pub(crate) fn wire(watches: &mut Watches, context: &Arc<Context>) {
         let guest = GuestRef::machine(machine.name_any());
         let status = machine.status.as_ref();
         let wish = status.and_then(|status| status.revert.as_ref());
-        look(&namespace(machine), &guest, wish);
+        let phase = status.and_then(|status| status.phase);
+        look(&namespace(machine), &guest, phase, wish);
     });
     let look = again(context);
     watches.containers.subscribe(move |container| {
         let guest = GuestRef::container(container.name_any());
         let status = container.status.as_ref();
         let wish = status.and_then(|status| status.revert.as_ref());
-        look(&namespace(container), &guest, wish);
+        let phase = status.and_then(|status| status.phase);
+        look(&namespace(container), &guest, phase, wish);
     });
 }
 

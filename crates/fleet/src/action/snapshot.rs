@@ -33,6 +33,7 @@ impl Act<'_> {
             && self.record.in_flight.is_empty()
         {
             self.same_guest(intent)?;
+            self.guest_is_there(intent).await?;
             let written = self.record.described.as_ref();
             if written.is_none_or(|written| *written == described) {
                 // What was taken holds, whether or not the cluster can be seen just now.
@@ -210,6 +211,72 @@ impl Act<'_> {
     /// Changes the note of a snapshot that was made.
     async fn describe(
         &mut self,
+    /// Comes back unless PVE says that there is no guest of this number any more. Only one that is not to be seen is asked for:
+    /// what was taken costs nothing as long as it is kept.
+    async fn guest_is_there(&mut self, intent: &SnapshotIntent) -> Flow<()> {
+        if !self.record.lost {
+            let seen = {
+                let state = self.cluster.state();
+                let view = state.view.as_ref().filter(|_| state.problem.is_none());
+                view.is_none_or(|view| view.guests.contains_key(&self.guest))
+            };
+            if seen {
+                return Ok(());
+            }
+            let free = self.cluster.client.cluster().is_free(self.guest).await;
+            self.record.lost = matches!(free, Ok(true));
+        }
+        if !self.record.lost {
+            return Ok(());
+        }
+        let text = format!(
+            "guest {} is gone, and took '{}' along: delete this object",
+            intent.guest, intent.name
+        );
+        Err(failed(Failure::Lost, text))
+    }
+
+    /// Changes the note of a snapshot that was made.
+    async fn describe(
+        &mut self,
+    /// Comes back unless PVE says that there is no guest of this number any more. Only one that is not to be seen is asked for:
+    /// what was taken costs nothing as long as it is kept.
+    async fn guest_is_there(&mut self, intent: &SnapshotIntent) -> Flow<()> {
+        if !self.record.lost {
+            let seen = {
+                let state = self.cluster.state();
+                let view = state.view.as_ref().filter(|_| state.problem.is_none());
+                view.is_none_or(|view| view.guests.contains_key(&self.guest))
+            };
+            if seen {
+                return Ok(());
+            }
+            let free = self.cluster.client.cluster().is_free(self.guest).await;
+            self.record.lost = matches!(free, Ok(true));
+        }
+        if !self.record.lost {
+            return Ok(());
+        }
+        let text = format!(
+            "guest {} is gone, and took '{}' along: delete this object",
+            intent.guest, intent.name
+        );
+        Err(failed(Failure::Lost, text))
+    }
+
+    /// Takes note of whose snapshot it will be before there is any: it is removed from that guest, also when that is let go
+    /// meanwhile.
+    fn begins(&mut self, intent: &SnapshotIntent, view: &View) -> bool {
+        let subject = subject(intent);
+        let known = self.record.subject.as_ref();
+        if known.is_some_and(|known| known.is(&subject)) || !view.guests.contains_key(&self.guest) {
+            return false;
+        }
+        self.record.begun = true;
+        self.record.subject = Some(subject);
+        true
+    }
+
         intent: &SnapshotIntent,
         name: &SnapshotName,
         view: &View,

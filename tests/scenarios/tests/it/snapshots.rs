@@ -69,3 +69,26 @@ async fn a_snapshot_says_that_it_went_with_its_machine_also_when_there_is_a_new_
     bed.until("before-upgrade", "still lost", is_lost).await;
     bed.delete::<VMSnapshot>("before-upgrade").await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_snapshot_says_that_it_went_with_a_guest_that_somebody_destroyed() {
+    let mut bed = with_machine().await;
+    bed.apply(manifest!("snapshot-memory")).await;
+    bed.until_ready::<VMSnapshot>("before-upgrade").await;
+    bed.sleep(Duration::from_mins(1)).await;
+    let free = "GET /cluster/nextid";
+    let asked = bed.count(free);
+    bed.sleep(Duration::from_mins(30)).await;
+    assert_eq!(bed.count(free), asked, "what is kept costs nothing");
+    bed.destroy("web-server").await;
+    bed.until_reason::<VMSnapshot>("before-upgrade", "Ready", "GuestLost")
+        .await;
+    let asked = bed.count(free);
+    bed.crash_operator().await;
+    bed.start_operator();
+    bed.sleep(Duration::from_mins(30)).await;
+    bed.until_reason::<VMSnapshot>("before-upgrade", "Ready", "GuestLost")
+        .await;
+    assert!(bed.count(free) <= asked + 2, "nor what is lost");
+    bed.delete::<VMSnapshot>("before-upgrade").await;
+}
