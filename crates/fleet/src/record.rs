@@ -458,7 +458,7 @@ pub struct ActionRecord {
     /// The node chosen for a migration.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target: Option<NodeName>,
-    /// The guest a backup is of. It outlives the guest.
+    /// The guest a backup or a snapshot is of. A backup outlives the guest, and a guest that is let go keeps its snapshots.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub subject: Option<Subject>,
     /// What came out of it.

@@ -185,6 +185,12 @@ pub(crate) fn wire(watches: &mut Watches, context: &Arc<Context>) {
         let subject = super::action::record(kept).subject;
         look_again(&to, subject.map(|of| of.cluster));
     });
+    let to = context.clone();
+    watches.snapshots.subscribe(move |snapshot| {
+        let kept = snapshot.status.as_ref().and_then(|it| it.record.as_ref());
+        let subject = super::action::record(kept).subject;
+        look_again(&to, subject.map(|of| of.cluster));
+    });
 }
 
 fn look_again(context: &Context, clusters: impl IntoIterator<Item = ClusterName>) {

@@ -13,7 +13,7 @@ use api::vm::{
     condition,
 };
 use fleet::{
-    ActionRecord, Failure, Outcome,
+    ActionRecord, ClusterName, Failure, Outcome,
     intent::{SnapshotIntent, SnapshotWish},
     record::Subject,
 };
@@ -129,6 +129,19 @@ pub(super) fn is_open(snapshot: &VMSnapshot) -> bool {
     let status = snapshot.status.as_ref();
     let record = action::record(status.and_then(|status| status.record.as_ref()));
     !record.done && !has_failed(snapshot, status)
+}
+
+/// The cluster that something is to be removed from when the object goes. What was never taken, or has gone with its guest, needs
+/// nothing there.
+pub(super) fn is_kept_on(snapshot: &VMSnapshot) -> Option<ClusterName> {
+    let goes = snapshot.spec.deletion_policy == DeletionPolicy::Delete;
+    let leaves = snapshot.metadata.deletion_timestamp.is_some();
+    let is_there = !is_lost(snapshot) && !has_failed(snapshot, snapshot.status.as_ref());
+    if !goes || !(leaves || is_there) {
+        return None;
+    }
+    let kept = snapshot.status.as_ref().and_then(|it| it.record.as_ref());
+    action::record(kept).subject.map(|of| of.cluster)
 }
 
 /// Whether it was taken and is known to be there no longer. That nothing is known of it just now, because its cluster was not

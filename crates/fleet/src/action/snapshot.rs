@@ -103,6 +103,9 @@ impl Act<'_> {
                 outcome
             });
         }
+        if intent.wish == SnapshotWish::Present && self.begins(intent, &view) {
+            return Ok(Outcome::Persist);
+        }
         let gone = intent.wish == SnapshotWish::Absent;
         let Some(row) = self.row(&view).await? else {
             return if gone {
@@ -208,37 +211,6 @@ impl Act<'_> {
         }
     }
 
-    /// Changes the note of a snapshot that was made.
-    async fn describe(
-        &mut self,
-    /// Comes back unless PVE says that there is no guest of this number any more. Only one that is not to be seen is asked for:
-    /// what was taken costs nothing as long as it is kept.
-    async fn guest_is_there(&mut self, intent: &SnapshotIntent) -> Flow<()> {
-        if !self.record.lost {
-            let seen = {
-                let state = self.cluster.state();
-                let view = state.view.as_ref().filter(|_| state.problem.is_none());
-                view.is_none_or(|view| view.guests.contains_key(&self.guest))
-            };
-            if seen {
-                return Ok(());
-            }
-            let free = self.cluster.client.cluster().is_free(self.guest).await;
-            self.record.lost = matches!(free, Ok(true));
-        }
-        if !self.record.lost {
-            return Ok(());
-        }
-        let text = format!(
-            "guest {} is gone, and took '{}' along: delete this object",
-            intent.guest, intent.name
-        );
-        Err(failed(Failure::Lost, text))
-    }
-
-    /// Changes the note of a snapshot that was made.
-    async fn describe(
-        &mut self,
     /// Comes back unless PVE says that there is no guest of this number any more. Only one that is not to be seen is asked for:
     /// what was taken costs nothing as long as it is kept.
     async fn guest_is_there(&mut self, intent: &SnapshotIntent) -> Flow<()> {
@@ -277,6 +249,9 @@ impl Act<'_> {
         true
     }
 
+    /// Changes the note of a snapshot that was made.
+    async fn describe(
+        &mut self,
         intent: &SnapshotIntent,
         name: &SnapshotName,
         view: &View,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use api::vm::{Provider, VMImage, VirtualMachine, condition};
+use api::vm::{Provider, VMImage, VMSnapshot, VirtualMachine, condition};
 use k8s_openapi::api::core::v1::Secret;
 use kube::{ResourceExt as _, api::DeleteParams};
 use scenarios::Bed;
@@ -144,4 +144,82 @@ async fn what_was_never_begun_can_be_deleted_though_its_provider_cannot_be_used(
         bed.until_gone::<VMImage>("ubuntu-22").await;
         bed.until_gone::<Provider>("proxmox-prod").await;
     }
+}
+
+fn snapshot(name: &str) -> serde_json::Value {
+    json!({
+        "apiVersion": "infra.virtrigaud.io/v1beta1", "kind": "VMSnapshot",
+        "metadata": { "name": name }, "spec": { "vmRef": { "name": "web-server" } },
+    })
+}
+
+/// As when a namespace is deleted.
+#[tokio::test(start_paused = true)]
+async fn a_provider_stays_until_the_snapshots_of_a_guest_that_is_let_go_are_removed() {
+    let bed = with_machine().await;
+    let names = ["one", "two", "three", "four", "five"];
+    for name in names {
+        bed.try_apply(&snapshot(name)).await.unwrap();
+        bed.until_ready::<VMSnapshot>(name).await;
+    }
+    bed.change::<VirtualMachine>("web-server", json!({ "deletionPolicy": "Orphan" }))
+        .await;
+    let how = DeleteParams::default();
+    bed.api::<Provider>()
+        .delete("proxmox-prod", &how)
+        .await
+        .unwrap();
+    bed.api::<VirtualMachine>()
+        .delete("web-server", &how)
+        .await
+        .unwrap();
+    for name in names {
+        bed.api::<VMSnapshot>().delete(name, &how).await.unwrap();
+    }
+    bed.until_gone::<Provider>("proxmox-prod").await;
+    assert_eq!(bed.names::<VMSnapshot>().await, Vec::<String>::new());
+    assert_eq!(bed.snapshots("web-server").await, Vec::<String>::new());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_snapshot_that_is_being_taken_of_a_guest_that_is_let_go_is_removed_with_its_object() {
+    let mut bed = with_machine().await;
+    bed.change::<VirtualMachine>("web-server", json!({ "deletionPolicy": "Orphan" }))
+        .await;
+    bed.sleep(Duration::from_mins(1)).await;
+    bed.try_apply(&snapshot("late")).await.unwrap();
+    while bed.snapshots("web-server").await.is_empty() {
+        bed.sleep(Duration::from_millis(20)).await;
+    }
+    let begun = |it: &VMSnapshot| it.status.as_ref().is_some_and(|it| it.record.is_some());
+    bed.until("late", "begun", begun).await;
+    bed.crash_operator().await;
+    bed.sleep(Duration::from_mins(1)).await;
+    let how = DeleteParams::default();
+    bed.api::<VirtualMachine>()
+        .delete("web-server", &how)
+        .await
+        .unwrap();
+    bed.api::<VMSnapshot>().delete("late", &how).await.unwrap();
+    bed.start_operator();
+    bed.until_gone::<VirtualMachine>("web-server").await;
+    bed.until_gone::<VMSnapshot>("late").await;
+    bed.sleep(Duration::from_mins(1)).await;
+    assert_eq!(bed.snapshots("web-server").await, Vec::<String>::new());
+}
+
+/// What has gone with its guest needs nobody to look after it.
+#[tokio::test(start_paused = true)]
+async fn a_provider_does_not_wait_for_a_snapshot_that_went_with_its_guest() {
+    let bed = with_machine().await;
+    bed.try_apply(&snapshot("one")).await.unwrap();
+    bed.until_ready::<VMSnapshot>("one").await;
+    let how = DeleteParams::default();
+    bed.api::<Provider>()
+        .delete("proxmox-prod", &how)
+        .await
+        .unwrap();
+    bed.delete::<VirtualMachine>("web-server").await;
+    bed.until_gone::<Provider>("proxmox-prod").await;
+    bed.delete::<VMSnapshot>("one").await;
 }

@@ -1,10 +1,14 @@
 //! What is known about a cluster, as status.
 
-use api::vm::{Bytes, DeletionPolicy, NodeInfo, Provider, ProviderStatus};
+use std::sync::Arc;
+
+use api::vm::{
+    Bytes, Container, DeletionPolicy, NodeInfo, Provider, ProviderStatus, VirtualMachine,
+};
 use fleet::{ClusterFacts, ClusterName};
 use kube::ResourceExt as _;
 
-use super::super::{action, container, image, machine, refs::Missing};
+use super::super::{action, container, image, machine, refs::Missing, snapshot};
 use crate::{
     conditions::{Conditions, Truth},
     context::{Context, namespace},
@@ -137,21 +141,12 @@ pub(super) fn known(
     }
 }
 
-/// The objects that have something on this cluster: machines, containers, images, and backups that go with their objects.
+/// The objects that have something on this cluster: machines, containers, images, and snapshots and backups that go with
+/// their objects.
 pub(super) fn users(context: &Context, name: &ClusterName) -> Vec<String> {
     let stores = &context.stores;
     let called = |kind: &str, place: String, name: String| format!("{kind} {place}/{name}");
-    let machines = stores.machines.state_filter(|vm| {
-        let cluster = vm.status.as_ref().and_then(machine::recorded_cluster);
-        cluster.as_ref() == Some(name)
-    });
-    let containers = stores.containers.state_filter(|container| {
-        let cluster = container
-            .status
-            .as_ref()
-            .and_then(container::recorded_cluster);
-        cluster.as_ref() == Some(name)
-    });
+    let (machines, containers) = (machines(context, name), containers(context, name));
     let images = stores.images.state_filter(|image| {
         let status = image.status.as_ref();
         status.is_some_and(|status| image::clusters(status).contains(name))
@@ -163,6 +158,9 @@ pub(super) fn users(context: &Context, name: &ClusterName) -> Vec<String> {
                 .subject
                 .is_some_and(|of| of.cluster == *name)
     });
+    let snapshots = stores
+        .snapshots
+        .state_filter(|it| snapshot::is_kept_on(it).as_ref() == Some(name));
     let mut users: Vec<String> = machines
         .iter()
         .map(|vm| called("VirtualMachine", namespace(&**vm), vm.name_any()))
@@ -181,6 +179,11 @@ pub(super) fn users(context: &Context, name: &ClusterName) -> Vec<String> {
                 .iter()
                 .map(|b| called("VMBackup", namespace(&**b), b.name_any())),
         )
+        .chain(
+            snapshots
+                .iter()
+                .map(|s| called("VMSnapshot", namespace(&**s), s.name_any())),
+        )
         .collect();
     users.sort();
     users
@@ -188,7 +191,23 @@ pub(super) fn users(context: &Context, name: &ClusterName) -> Vec<String> {
 
 /// How many guests of ours are on this cluster.
 fn guests(context: &Context, name: &ClusterName) -> usize {
-    let users = users(context, name);
-    let guest = |user: &&String| !user.starts_with("VMImage ") && !user.starts_with("VMBackup ");
-    users.iter().filter(guest).count()
+    let (machines, containers) = (machines(context, name), containers(context, name));
+    machines.len() + containers.len()
+}
+
+fn machines(context: &Context, name: &ClusterName) -> Vec<Arc<VirtualMachine>> {
+    context.stores.machines.state_filter(|vm| {
+        let cluster = vm.status.as_ref().and_then(machine::recorded_cluster);
+        cluster.as_ref() == Some(name)
+    })
+}
+
+fn containers(context: &Context, name: &ClusterName) -> Vec<Arc<Container>> {
+    context.stores.containers.state_filter(|container| {
+        let cluster = container
+            .status
+            .as_ref()
+            .and_then(container::recorded_cluster);
+        cluster.as_ref() == Some(name)
+    })
 }
