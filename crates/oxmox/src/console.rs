@@ -256,7 +256,17 @@ async fn open(
             let console = guest.terminal().await.map_err(failed)?;
             let tunnel = guest.visit(&console).await.map_err(failed)?;
             let line = carry::Line::greet(tunnel, &console).await;
-            Ok((line.ok_or_else(hung_up)?, None))
+            let refused = || {
+                // A guest that is off is told of after the greeting: who hangs up at it knows no tokens.
+                if console.is_for_token() {
+                    let text = "this Proxmox VE lets no API token open a serial line, as all before 9.1: `oxmox vm vnc` shows the screen, \
+                                and with `username` and `password` in the Provider's Secret serial lines open, too";
+                    Refusal::new(StatusCode::BAD_GATEWAY, text)
+                } else {
+                    hung_up()
+                }
+            };
+            Ok((line.ok_or_else(refused)?, None))
         }
         Show::Screen => {
             let console = guest.screen().await.map_err(failed)?;

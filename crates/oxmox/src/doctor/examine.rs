@@ -51,6 +51,12 @@ pub(super) async fn examine(
     storages(&resources, wanted, release, report);
     templates(&resources, report);
     bridges(client, &online, wanted, report).await;
+    if who.contains('!') && release < Release::new(9, 1) {
+        report.info(
+            "consoles",
+            "no token can open a serial line before Proxmox VE 9.1; `oxmox vm vnc` works, and `oxmox vm console` does with a user and a password",
+        );
+    }
     if who != "root@pam" {
         report.info(
             "root",

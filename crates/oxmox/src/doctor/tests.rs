@@ -153,6 +153,19 @@ async fn an_old_release_is_examined_and_said_to_be_old() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_token_is_told_where_it_opens_no_serial_line() {
+    for (release, told) in [(Release::V8_4, true), (Release::V9_2, false)] {
+        let (cluster, root) = simulated(release);
+        let poor = poor_token(&cluster, &root).await;
+        let now = now(&root).await;
+        let mut report = Report::default();
+        examine::examine(&poor, "oxmox@pve!main", &everything(), now, &mut report).await;
+        let mut subjects = report.checks.iter().map(|check| check.subject);
+        assert_eq!(subjects.any(|it| it == "consoles"), told, "{report:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_wrong_clock_is_a_problem() {
     let (_cluster, root) = simulated(Release::V9_2);
     let now = now(&root).await;

@@ -5,8 +5,13 @@ use std::process::{ExitStatus, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use api::vm::VirtualMachine;
+use kube::Api;
+use kube::api::PostParams;
+use kube::config::{KubeConfigOptions, Kubeconfig};
 use pve::api::guest::{DeleteGuest, power::Stop};
 use pve::{Client, Credentials, NodeName, tls::Trust};
+use serde_json::json;
 use tempfile::TempDir;
 use testbed::{Assets, ControlPlane, Kubectl, Options, assets_or_skip};
 use tokio::io::{AsyncBufReadExt as _, AsyncRead, BufReader};
@@ -135,6 +140,36 @@ where
     answer.unwrap_or_else(|_| panic!("never: {what}"))
 }
 
+/// The API of an `oxmox up` with its data in a directory.
+pub(crate) async fn client(data: &Path) -> kube::Client {
+    let read = Kubeconfig::read_from(data.join("kubeconfig")).unwrap();
+    let options = KubeConfigOptions::default();
+    let config = kube::Config::from_custom_kubeconfig(read, &options).await;
+    kube::Client::try_from(config.unwrap()).unwrap()
+}
+
+/// Adopts the machine `line` into a namespace, to look at, and waits until it is ready.
+pub(crate) async fn adopt_line(client: &kube::Client, namespace: &str) {
+    let machines: Api<VirtualMachine> = Api::namespaced(client.clone(), namespace);
+    let line = json!({
+        "apiVersion": "infra.virtrigaud.io/v1beta1", "kind": "VirtualMachine",
+        "metadata": { "name": "line" },
+        "spec": {
+            "providerRef": { "name": "default", "namespace": "default" }, "adopt": { "vmid": 100 },
+            "managementPolicy": "Observe", "readiness": "Running",
+        },
+    });
+    let line = serde_json::from_value(line).unwrap();
+    let created = machines.create(&PostParams::default(), &line).await;
+    created.unwrap();
+    eventually("line is ready", || async {
+        let status = machines.get("line").await.unwrap().status?;
+        let ready = api::vm::condition(&status.conditions, "Ready")?;
+        (ready.status == "True").then_some(())
+    })
+    .await;
+}
+
 /// A simulated Proxmox VE in a process of its own.
 pub(crate) struct Sim {
     pub(crate) running: Running,
@@ -146,6 +181,25 @@ pub(crate) struct Sim {
 impl Sim {
     pub(crate) async fn start() -> Self {
         Self::start_in(WORLD).await
+    }
+
+    /// One of a release, on which a machine named `line`, with a serial line, has been running all along.
+    pub(crate) async fn with_line(release: &str) -> Self {
+        let release = format!("  - name: pve\n    release: \"{release}\"\n");
+        let line = "\n      - { vmid: 100, node: pve1, storage: ceph, disk-gib: 4, running: true,
+          options: { name: line, cores: \"1\", memory: \"1024\", serial0: socket, net0: \"virtio,bridge=vmbr0\" } }
+    images:";
+        let world = WORLD.replace("  - name: pve\n", &release);
+        Self::start_in(&world.replace("\n    images:", line)).await
+    }
+
+    /// `oxmox up` that looks after this Proxmox VE by a token, with its data in a directory.
+    pub(crate) fn looked_after(&self, data: &Path) -> Running {
+        let token = "virtrigaud@pve!vrtg-token=11111111-2222-3333-4444-555555555555";
+        let data = data.to_str().unwrap();
+        let access = ["--token", token, "--fingerprint", &self.fingerprint];
+        let args = ["up", "--data-dir", data, "--pve", &self.url];
+        Running::start(&[&args[..], &access[..]].concat(), &[])
     }
 
     /// One that simulates the world of a file.

@@ -6,7 +6,7 @@ use std::process::Stdio;
 use tokio::io::AsyncWriteExt as _;
 use tokio::process::Command;
 
-use crate::harness::{OXMOX, PATIENCE, Running};
+use crate::harness::{OXMOX, PATIENCE, Running, Sim, adopt_line, client};
 
 struct Demo {
     _running: Running,
@@ -233,6 +233,30 @@ async fn a_viewer_sees_the_screen_through_the_operator_with_a_password_for_one_v
     demo.succeeds(&["stop", "web-1", "--hard", "--wait"]).await;
     demo.fails(&["vnc", "web-1"], "does the machine run?").await;
     demo.fails(&["vnc", "web-9"], "there is no machine").await;
+}
+
+/// An `oxmox up` that looks after a Proxmox VE by a token.
+async fn looked_after(sim: &Sim) -> Demo {
+    let data = tempfile::tempdir().unwrap();
+    let running = sim.looked_after(data.path());
+    running.says("Try next").await;
+    Demo {
+        _running: running,
+        data,
+    }
+}
+
+#[tokio::test]
+async fn a_token_that_may_open_no_serial_line_is_told_what_does() {
+    let sim = Sim::with_line("8.4").await;
+    let up = looked_after(&sim).await;
+    adopt_line(&client(up.data.path()).await, "default").await;
+    up.fails(&["console", "line"], "lets no API token open a serial line")
+        .await;
+    let url = up.succeeds(&["console", "line", "--url"]).await;
+    let (address, token) = url.trim().split_once("?token=").unwrap();
+    let screen = format!("{address}/screen");
+    assert_eq!(visit(&screen, Some(token)).await, 101);
 }
 
 /// Asks for a WebSocket; the status of the answer.

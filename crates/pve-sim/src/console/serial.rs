@@ -1,6 +1,6 @@
 //! A serial line behind PVE's terminal proxy.
 //!
-//! The visitor first says `user:ticket` and a line feed, and hears `OK`. From then on what it sends is packed: `0:LENGTH:bytes` is typed,
+//! The visitor first says `user:ticket` and a line feed, and hears `OK`, unless it is a token and the release one whose proxy knows none. From then on what it sends is packed: `0:LENGTH:bytes` is typed,
 //! `1:COLUMNS:ROWS:` tells the size of its window, `2` says that it is still there. What it hears is the line itself.
 //! At the line is a getty: it asks for a name and a password, takes any, and then echoes like a shell that knows few commands.
 
@@ -9,7 +9,8 @@ pub(super) struct Serial {
     /// The guest's name, while it runs.
     name: Option<String>,
     vmid: u32,
-    expected: String,
+    /// What a visitor must say; nobody can say nothing.
+    expected: Option<String>,
     admitted: bool,
     over: bool,
     /// Packed input that is not complete yet.
@@ -23,12 +24,17 @@ impl Serial {
         Self {
             name,
             vmid,
-            expected: format!("{user}:{ticket}"),
+            expected: Some(format!("{user}:{ticket}")),
             admitted: false,
             over: false,
             packed: Vec::new(),
             line,
         }
+    }
+
+    /// Lets nobody in, whatever it says.
+    pub(super) fn admit_nobody(&mut self) {
+        self.expected = None;
     }
 
     pub(super) fn is_over(&self) -> bool {
@@ -44,7 +50,8 @@ impl Serial {
                 return out;
             };
             let said: Vec<u8> = self.packed.drain(..=end).collect();
-            if said[..end] != *self.expected.as_bytes() {
+            let expected = self.expected.as_ref().map(String::as_bytes);
+            if expected != Some(&said[..end]) {
                 self.over = true;
                 return out;
             }

@@ -17,6 +17,11 @@ use crate::lab::{Lab, lab, vmid};
 
 /// A running machine with a serial line, over a socket with TLS.
 async fn machine(lab: &Lab) -> (Server, Qemu) {
+    machine_seen_by(lab, Credentials::password("root@pam", "geheim").unwrap()).await
+}
+
+/// The same, as somebody sees it.
+async fn machine_seen_by(lab: &Lab, credentials: Credentials) -> (Server, Qemu) {
     let made = lab.machine(700).await;
     let serial = pve::GuestConfig::new().with("serial0", "socket");
     made.configure(&pve::ConfigChange::set(serial))
@@ -33,7 +38,7 @@ async fn machine(lab: &Lab) -> (Server, Qemu) {
     let client = Client::builder()
         .endpoint(format!("https://{}", server.address()))
         .trust(Trust::Fingerprints(vec![pin]))
-        .credentials(Credentials::password("root@pam", "geheim").unwrap())
+        .credentials(credentials)
         .build()
         .unwrap();
     let qemu = client.node(&NodeName::new("pve1").unwrap()).qemu(vmid(700));
@@ -117,4 +122,28 @@ async fn a_viewer_gets_the_screen_and_a_wrong_ticket_gets_nothing() {
     let mut visitor = Visitor::new(qemu.visit(&other).await.unwrap()).await;
     visitor.say(b"root@pam:PVEVNC:wrong\n").await;
     assert_eq!(visitor.hear(b"OK").await, b"");
+}
+
+#[tokio::test]
+async fn a_token_opens_a_serial_line_on_9_and_only_the_screen_on_8() {
+    for (release, welcome) in [(Release::V8_4, &b""[..]), (Release::V9_2, b"OK")] {
+        let lab = lab(release);
+        let access = lab.client.access();
+        let id = "root@pam!line";
+        let token = access.create_token(&id.parse().unwrap(), false, None).await;
+        let secret = token.unwrap().value.expose_secret().to_owned();
+        let token = Credentials::token(id, secret).unwrap();
+        let (_server, qemu) = machine_seen_by(&lab, token).await;
+        let console = qemu.terminal().await.unwrap();
+        assert!(console.is_for_token());
+        let mut visitor = Visitor::new(qemu.visit(&console).await.unwrap()).await;
+        let introduction = console.introduction();
+        visitor.say(introduction.expose_secret().as_bytes()).await;
+        let heard = visitor.hear(b"OK").await;
+        assert_eq!(heard.get(..2).unwrap_or_default(), welcome, "{release}");
+
+        let screen = qemu.screen().await.unwrap();
+        let mut viewer = Visitor::new(qemu.visit(&screen).await.unwrap()).await;
+        assert_eq!(viewer.hear(b"\n").await, b"RFB 003.008\n");
+    }
 }

@@ -52,6 +52,12 @@ impl Console {
         format!("{}:{}\n", self.user, self.ticket.expose_secret()).into()
     }
 
+    /// Whether an API token is to come. Its ticket for a serial line is taken from Proxmox VE 9.1 on: terminal proxies before that know no
+    /// tokens, and hang up at the introduction. A screen is shown by all.
+    pub fn is_for_token(&self) -> bool {
+        self.user.contains('!')
+    }
+
     /// The password that a viewer of the screen answers the challenge with. Good for this one visit, and for nothing else.
     pub fn password(&self) -> &SecretString {
         self.password.as_ref().unwrap_or(&self.ticket)
