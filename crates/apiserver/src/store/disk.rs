@@ -8,6 +8,9 @@
 
 use std::{
     collections::BTreeMap,
+    fs::{self, File, Permissions},
+    io,
+    os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _},
     path::Path,
     sync::{Arc, Weak},
 };
@@ -76,13 +79,29 @@ pub(super) fn open(path: &Path, keep: Keep) -> Result<(Database, History), Error
         path: path.display().to_string(),
         source,
     };
+    let file = private(path).map_err(|e| failed(redb::Error::Io(e)))?;
     let database = Database::builder()
         .set_cache_size(CACHE)
-        .create(path)
+        .create_file(file)
         .map_err(|e| failed(e.into()))?;
     prepare(&database).map_err(failed)?;
     let history = load(&database, keep)?;
     Ok((database, history))
+}
+
+/// The file, for its owner only: all Secrets are in it, and the directory may be one that others can enter.
+fn private(path: &Path) -> io::Result<File> {
+    let file = fs::OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .open(path)?;
+    if file.metadata()?.permissions().mode() & 0o077 != 0 {
+        file.set_permissions(Permissions::from_mode(0o600))?;
+    }
+    Ok(file)
 }
 
 fn prepare(database: &Database) -> Result<(), redb::Error> {

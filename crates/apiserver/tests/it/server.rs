@@ -21,15 +21,22 @@ async fn client(server: &Server) -> Client {
 
 #[tokio::test]
 async fn it_starts_again_with_its_data() {
-    use std::os::unix::fs::PermissionsExt as _;
+    use std::{fs::Permissions, os::unix::fs::PermissionsExt as _, path::Path};
 
-    let directory = tempfile::tempdir().unwrap();
-    let server = Server::start(Config::new(directory.path())).await.unwrap();
-    let mode = std::fs::metadata(server.kubeconfig_path())
-        .unwrap()
-        .permissions()
-        .mode();
-    assert_eq!(mode & 0o777, 0o600);
+    let temporary = tempfile::tempdir().unwrap();
+    let directory = temporary.path().join("data");
+    // Somebody made it, for all to enter.
+    std::fs::create_dir(&directory).unwrap();
+    let mode = |of: &Path, mode| std::fs::set_permissions(of, Permissions::from_mode(mode));
+    mode(&directory, 0o755).unwrap();
+    let assert_private = |file: &Path| {
+        let mode = std::fs::metadata(file).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600, "{}", file.display());
+    };
+    let server = Server::start(Config::new(&directory)).await.unwrap();
+    let store = directory.join("store.redb");
+    assert_private(server.kubeconfig_path());
+    assert_private(&store);
     let maps: Api<ConfigMap> = Api::default_namespaced(client(&server).await);
     let created = maps
         .create(&PostParams::default(), &config_map("a"))
@@ -38,7 +45,9 @@ async fn it_starts_again_with_its_data() {
     let ca = server.ca_pem().to_owned();
     server.shutdown().await;
 
-    let server = Server::start(Config::new(directory.path())).await.unwrap();
+    mode(&store, 0o644).unwrap();
+    let server = Server::start(Config::new(&directory)).await.unwrap();
+    assert_private(&store);
     assert_eq!(server.ca_pem(), ca);
     let maps: Api<ConfigMap> = Api::default_namespaced(client(&server).await);
     assert_eq!(maps.get("a").await.unwrap(), created);
