@@ -8,7 +8,7 @@ mod demo;
 mod progress;
 mod real;
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -43,8 +43,8 @@ const RENEWAL: Duration = Duration::from_hours(12);
   oxmox up --pve https://pve.example.com:8006 --token 'oxmox@pve!up=SECRET' --fingerprint AB:CD:…
   kubectl --kubeconfig ~/.local/share/oxmox/kubeconfig get vm")]
 pub(crate) struct Up {
-    /// Where data, certificates and the kubeconfig are kept. A demo without it keeps nothing.
-    #[arg(long, env = "OXMOX_DATA_DIR", value_name = "DIR")]
+    /// Where data, certificates and the kubeconfig are kept [env: OXMOX_DATA_DIR, unless --demo]. A demo without it keeps nothing.
+    #[arg(long, value_name = "DIR")]
     data_dir: Option<PathBuf>,
     /// Where the API server listens; port 0 takes a free one.
     #[arg(long, default_value = "127.0.0.1:0", value_name = "ADDR")]
@@ -70,7 +70,7 @@ impl Up {
 
     async fn serve(mut self) -> Result<ExitCode> {
         self.pve.check(self.demo)?;
-        // A demo that was given no directory leaves nothing behind.
+        // A demo that was given no directory leaves nothing behind. What the environment names is that of real machines.
         let scratch = match (&self.data_dir, self.demo) {
             (None, true) => Some(tempfile::tempdir().context("cannot make a directory")?),
             _ => None,
@@ -106,6 +106,9 @@ impl Up {
             .renew(None, clock)
             .await?
             .context("there was no certificate, so one was made")?;
+        if self.demo {
+            demo::check(&client).await?;
+        }
         let renewal = tokio::spawn(trusted.keep(bundle, clock));
         let stop = CancellationToken::new();
         let consoles = Consoles::listen(LOOPBACK, client.clone(), None, clock).await?;
@@ -264,9 +267,16 @@ fn typed_as(path: &OsStr, program: Option<&Path>, is_there: impl Fn(&Path) -> bo
 
 /// Where data is kept unless told otherwise.
 pub(crate) fn default_directory() -> Result<PathBuf> {
-    let data = std::env::var_os("XDG_DATA_HOME").map(PathBuf::from);
-    let home = || std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".local/share"));
-    match data.or_else(home) {
+    directory_in(|name| std::env::var_os(name))
+}
+
+fn directory_in(variable: impl Fn(&str) -> Option<OsString>) -> Result<PathBuf> {
+    let path = |name| variable(name).filter(|path| !path.is_empty());
+    if let Some(said) = path("OXMOX_DATA_DIR") {
+        return Ok(said.into());
+    }
+    let home = || path("HOME").map(|home| PathBuf::from(home).join(".local/share"));
+    match path("XDG_DATA_HOME").map(PathBuf::from).or_else(home) {
         Some(data) => Ok(data.join("oxmox")),
         None => bail!("cannot tell where to keep data: set --data-dir"),
     }
@@ -295,6 +305,28 @@ mod tests {
         tokio::time::sleep(Duration::from_hours(24 * 100)).await;
         assert_ne!(format!("{certificate:?}"), served);
         assert!(!kept.is_finished());
+    }
+
+    #[test]
+    fn data_is_kept_where_the_environment_says() {
+        let of = |variables: &[(&str, &str)]| {
+            let variable = |name: &str| {
+                let found = variables.iter().find(|(known, _)| *known == name)?;
+                Some(OsString::from(found.1))
+            };
+            let directory = directory_in(variable).ok();
+            directory.map(|directory| directory.display().to_string())
+        };
+        let all = [
+            ("OXMOX_DATA_DIR", "/srv/machines"),
+            ("XDG_DATA_HOME", "/data"),
+            ("HOME", "/home/joe"),
+        ];
+        assert_eq!(of(&all).as_deref(), Some("/srv/machines"));
+        assert_eq!(of(&all[1..]).as_deref(), Some("/data/oxmox"));
+        let usual = "/home/joe/.local/share/oxmox";
+        assert_eq!(of(&all[2..]).as_deref(), Some(usual));
+        assert_eq!(of(&[("OXMOX_DATA_DIR", "")]), None);
     }
 
     #[test]

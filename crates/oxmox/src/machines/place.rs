@@ -13,7 +13,7 @@ use kube::{
 /// Which cluster and namespace.
 #[derive(Args)]
 pub(super) struct Place {
-    /// The kubeconfig to use; otherwise $KUBECONFIG, ~/.kube/config, or the one `oxmox up` wrote.
+    /// The kubeconfig to use; otherwise $KUBECONFIG, ~/.kube/config, or the one `oxmox up` wrote in $OXMOX_DATA_DIR or its usual directory.
     #[arg(long, global = true, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
     /// The context of the kubeconfig.

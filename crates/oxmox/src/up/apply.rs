@@ -16,7 +16,7 @@ use kube::{Client, ResourceExt as _};
 use serde_json::{Value, json};
 
 const MANAGER: &str = "oxmox-up";
-const NAMESPACE: &str = "default";
+pub(super) const NAMESPACE: &str = "default";
 
 /// Installs Oxmox's own kinds and waits until they are served.
 pub(crate) async fn definitions(client: &Client, conversion: &WebhookClientConfig) -> Result<()> {

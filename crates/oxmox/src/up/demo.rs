@@ -7,14 +7,18 @@ use std::{
     time::Duration,
 };
 
-use anyhow::{Context as _, Result};
-use kube::Client;
+use anyhow::{Context as _, Result, bail};
+use api::vm::Provider;
+use kube::api::ListParams;
+use kube::{Api, Client, ResourceExt as _};
 use pve_sim::{Clock, Latency, Server, Simulator, Tls};
 use tokio::task::AbortHandle;
 
 use super::apply;
 use crate::output;
 
+/// The demo's own Provider.
+const PROVIDER: &str = "demo";
 const MACHINES: &str = include_str!("../../../../examples/demo/machines.yaml");
 
 /// How often the state is written, for the case that the program is killed.
@@ -40,6 +44,27 @@ fn save(simulator: &Simulator, path: &Path) {
     if let Err(error) = simulator.save(path) {
         tracing::warn!(%error, "the simulated Proxmox VE's state was not kept");
     }
+}
+
+/// Refuses a store that has to do with another Proxmox VE: what the example brings would take the place of objects of the same name.
+pub(super) async fn check(client: &Client) -> Result<()> {
+    let providers: Api<Provider> = Api::all(client.clone());
+    let there = providers.list(&ListParams::default()).await?.items;
+    if let Some(other) = there.iter().find(|provider| !is_own(provider)) {
+        bail!(
+            "Provider {} is there already, so these are no demo's data: give another --data-dir, or none",
+            other.name_any()
+        );
+    }
+    Ok(())
+}
+
+/// Whether a demo made it: it is on this computer, at whichever port was free.
+fn is_own(provider: &Provider) -> bool {
+    let url = provider.spec.endpoint.as_deref().unwrap_or_default();
+    provider.name_any() == PROVIDER
+        && provider.namespace().as_deref() == Some(apply::NAMESPACE)
+        && url.starts_with("https://127.0.0.1:")
 }
 
 /// Starts a simulated Proxmox VE, connects to it and asks for the example's machines. It goes on from `state`, if it is told
@@ -95,7 +120,7 @@ pub(super) async fn start(client: &Client, state: Option<PathBuf>) -> Result<Sim
         });
         (path, keeper.abort_handle())
     });
-    apply::provider(client, "demo", &url, credentials).await?;
+    apply::provider(client, PROVIDER, &url, credentials).await?;
     apply::documents(client, MACHINES)
         .await
         .context("cannot apply the example")?;

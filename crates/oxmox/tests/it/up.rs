@@ -179,3 +179,24 @@ async fn who_is_not_let_in_is_told_at_once() {
         assert!(!said.contains(secret), "{said}");
     }
 }
+
+#[tokio::test]
+async fn a_demo_has_nothing_to_do_with_the_data_of_real_machines() {
+    let data = tempfile::tempdir().unwrap();
+    let named = [("OXMOX_DATA_DIR", data.path())];
+    let mut demo = Running::start(&["up", "--demo"], &named);
+    demo.says("web-1").await;
+    demo.signal("INT").await;
+    assert!(demo.end().await.success(), "{}", demo.said());
+    assert_eq!(data.path().read_dir().unwrap().count(), 0);
+
+    let sim = Sim::start().await;
+    let mut real = sim.looked_after(data.path());
+    real.says("Try next").await;
+    real.signal("INT").await;
+    assert!(real.end().await.success(), "{}", real.said());
+    let typed = ["up", "--demo", "--data-dir", data.path().to_str().unwrap()];
+    let mut demo = Running::start(&typed, &[]);
+    demo.says("Provider default is there already").await;
+    assert_eq!(demo.end().await.code(), Some(1), "{}", demo.said());
+}

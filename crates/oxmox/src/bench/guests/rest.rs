@@ -183,6 +183,12 @@ impl Part {
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
             .kill_on_drop(true);
+        // A real Proxmox VE that somebody's shell names is none of this.
+        for (name, _) in std::env::vars_os() {
+            if name.to_string_lossy().starts_with("PVE_") {
+                command.env_remove(name);
+            }
+        }
         if let Some(kubeconfig) = kubeconfig {
             command.env("KUBECONFIG", kubeconfig);
         }
