@@ -5,6 +5,7 @@
 
 pub(crate) mod apply;
 mod demo;
+mod looks;
 mod progress;
 mod real;
 
@@ -17,6 +18,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 use clap::Args;
+use fleet::Fleet;
 use kube::Client;
 use tokio_util::sync::CancellationToken;
 
@@ -112,12 +114,14 @@ impl Up {
         let renewal = tokio::spawn(trusted.keep(bundle, clock));
         let stop = CancellationToken::new();
         let consoles = Consoles::listen(LOOPBACK, client.clone(), None, clock).await?;
+        let fleet = Fleet::new();
         let controllers = (!self.api_only).then(|| {
             let options = controllers::Options {
+                fleet: fleet.clone(),
                 console: Some(format!("http://{}", consoles.address())),
                 ..controllers::Options::default()
             };
-            consoles.engine().set(Some(options.fleet.clone()));
+            consoles.engine().set(Some(fleet.clone()));
             tokio::spawn(controllers::run(client.clone(), options, stop.clone()))
         });
 
@@ -133,7 +137,7 @@ impl Up {
         self.pve.write_down(&client).await?;
         let outcome = match self.pve.greet().await {
             Ok(false) if self.until_ready => Ok(ExitCode::FAILURE),
-            Ok(_) => self.stay(&client, server.kubeconfig_path()).await,
+            Ok(_) => self.stay(&client, &fleet, server.kubeconfig_path()).await,
             Err(error) => Err(error),
         };
 
@@ -150,12 +154,12 @@ impl Up {
     }
 
     /// Shows what happens until there is nothing left to wait for, or somebody asks to stop.
-    async fn stay(&self, client: &Client, kubeconfig: &Path) -> Result<ExitCode> {
+    async fn stay(&self, client: &Client, fleet: &Fleet, kubeconfig: &Path) -> Result<ExitCode> {
         let interrupted = interrupted();
         tokio::pin!(interrupted);
         if self.demo || self.until_ready {
             tokio::select! {
-                ending = progress::follow(client, self.until_ready) => {
+                ending = progress::follow(client, fleet, self.until_ready) => {
                     let ending = ending?;
                     if self.until_ready {
                         return Ok(match ending {

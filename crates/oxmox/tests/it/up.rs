@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use testbed::{Kubectl, assets_or_skip};
 
-use crate::harness::{Running, Sim};
+use crate::harness::{Running, Sim, adopt_line, client};
 
 #[tokio::test]
 async fn the_demo_brings_its_machines_up_ends_well_and_finds_them_again() {
@@ -178,6 +178,28 @@ async fn who_is_not_let_in_is_told_at_once() {
         );
         assert!(!said.contains(secret), "{said}");
     }
+}
+
+#[tokio::test]
+async fn who_waits_for_machines_is_not_told_what_the_last_run_saw() {
+    let mut sim = Sim::with_line("9.2").await;
+    let data = tempfile::tempdir().unwrap();
+    let mut first = sim.looked_after(data.path());
+    first.says("Try next").await;
+    adopt_line(&client(data.path()).await, "default").await;
+    first.signal("INT").await;
+    assert!(first.end().await.success(), "{}", first.said());
+
+    let again = ["up", "--until-ready", "--data-dir"];
+    let again = [&again[..], &[data.path().to_str().unwrap()]].concat();
+    let mut there = Running::start(&again, &[]);
+    there.says("1 machines ready").await;
+    assert!(there.end().await.success(), "{}", there.said());
+    sim.running.child.kill().await.unwrap();
+    let mut gone = Running::start(&again, &[]);
+    gone.says("0 of 1 machines ready").await;
+    gone.says("default/default does not answer").await;
+    assert_eq!(gone.end().await.code(), Some(1), "{}", gone.said());
 }
 
 #[tokio::test]
