@@ -185,6 +185,7 @@ async fn admit(
     })?;
     let (client, clock) = (&server.client, &server.clock);
     let machine = permit::redeem(client, namespace, name, &token, clock).await?;
+    permit::check_provider(client, namespace, &machine).await?;
     let (line, password) = open(&fleet, &machine, show).await?;
     let upgrade = hyper::upgrade::on(&mut request);
     tokio::spawn(async move {

@@ -90,6 +90,15 @@ pub struct ProviderSpec {
     pub runtime: Option<Runtime>,
 }
 
+impl Provider {
+    /// Whether the objects of a namespace may use it, and so its credentials.
+    pub fn allows(&self, namespace: &str) -> bool {
+        let own = self.metadata.namespace.as_deref() == Some(namespace);
+        let allowed = &self.spec.allowed_namespaces;
+        own || allowed.iter().any(|ns| ns == "*" || ns == namespace)
+    }
+}
+
 /// A kind of hypervisor.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]

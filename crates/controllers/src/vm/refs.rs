@@ -203,13 +203,12 @@ fn any_provider(
 
 /// A Provider, if a namespace may use it.
 fn allowed(provider: Arc<Provider>, place: &str) -> Result<Arc<Provider>, Missing> {
-    let theirs = namespace(&*provider);
-    let allowed = &provider.spec.allowed_namespaces;
-    if theirs != place && !allowed.iter().any(|ns| ns == "*" || ns == place) {
+    if !provider.allows(place) {
         return Err(Missing::new(
             "ProviderNotAllowed",
             format!(
-                "Provider {theirs}/{} does not let namespace {place:?} use it; its owner can add it to spec.allowedNamespaces",
+                "Provider {}/{} does not let namespace {place:?} use it; its owner can add it to spec.allowedNamespaces",
+                namespace(&*provider),
                 provider.name_any()
             ),
         ));

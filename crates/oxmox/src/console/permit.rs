@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use api::vm::{VMConsole, VirtualMachine};
+use api::vm::{Provider, VMConsole, VirtualMachine};
 use axum::http::StatusCode;
 use controllers::Clock;
 use jiff::SignedDuration;
@@ -40,12 +40,6 @@ pub(super) async fn redeem(
     token: &str,
     clock: &Clock,
 ) -> Result<VirtualMachine, Refusal> {
-    let silent = |_| {
-        Refusal::new(
-            StatusCode::BAD_GATEWAY,
-            "the Kubernetes API does not answer",
-        )
-    };
     let refused = || {
         let text = "the token is not good, or not good any more; ask for another one";
         Refusal::new(StatusCode::FORBIDDEN, text)
@@ -73,6 +67,39 @@ pub(super) async fn redeem(
     let machines: Api<VirtualMachine> = Api::namespaced(client.clone(), namespace);
     let machine = machines.get_opt(name).await.map_err(silent)?;
     machine.ok_or_else(refused)
+}
+
+/// Refuses a namespace that may not use the Provider of its machine any more.
+pub(super) async fn check_provider(
+    client: &Client,
+    namespace: &str,
+    machine: &VirtualMachine,
+) -> Result<(), Refusal> {
+    let status = machine.status.as_ref();
+    let cluster = status.and_then(|status| status.cluster.as_deref());
+    let Some((theirs, name)) = cluster.and_then(|cluster| cluster.split_once('/')) else {
+        return Ok(());
+    };
+    if theirs == namespace {
+        return Ok(());
+    }
+    let providers: Api<Provider> = Api::namespaced(client.clone(), theirs);
+    let provider = providers.get_opt(name).await.map_err(silent)?;
+    // One that is gone is not connected either, which is said later.
+    if provider.is_none_or(|provider| provider.allows(namespace)) {
+        return Ok(());
+    }
+    let text = format!(
+        "Provider {theirs}/{name} does not let namespace {namespace:?} use it; its owner can add it to spec.allowedNamespaces"
+    );
+    Err(Refusal::new(StatusCode::FORBIDDEN, text))
+}
+
+fn silent(_: kube::Error) -> Refusal {
+    Refusal::new(
+        StatusCode::BAD_GATEWAY,
+        "the Kubernetes API does not answer",
+    )
 }
 
 /// Clears away permits that nobody used, for ever.

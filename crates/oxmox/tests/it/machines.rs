@@ -3,6 +3,11 @@
 use std::path::Path;
 use std::process::Stdio;
 
+use api::vm::Provider;
+use k8s_openapi::api::core::v1::Namespace;
+use kube::Api;
+use kube::api::{Patch, PatchParams, PostParams};
+use serde_json::json;
 use tokio::io::AsyncWriteExt as _;
 use tokio::process::Command;
 
@@ -257,6 +262,34 @@ async fn a_token_that_may_open_no_serial_line_is_told_what_does() {
     let (address, token) = url.trim().split_once("?token=").unwrap();
     let screen = format!("{address}/screen");
     assert_eq!(visit(&screen, Some(token)).await, 101);
+}
+
+#[tokio::test]
+async fn a_namespace_that_may_not_use_a_provider_any_more_sees_no_console_there() {
+    let sim = Sim::with_line("9.2").await;
+    let up = looked_after(&sim).await;
+    let client = client(up.data.path()).await;
+    let team = serde_json::from_value(json!({ "metadata": { "name": "team" } })).unwrap();
+    let namespaces: Api<Namespace> = Api::all(client.clone());
+    let created = namespaces.create(&PostParams::default(), &team).await;
+    created.unwrap();
+    let providers: Api<Provider> = Api::namespaced(client.clone(), "default");
+    let allow = async |who: serde_json::Value| {
+        let change = Patch::Merge(json!({ "spec": { "allowedNamespaces": who } }));
+        let how = PatchParams::default();
+        providers.patch("default", &how, &change).await.unwrap();
+    };
+    allow(json!(["team"])).await;
+    adopt_line(&client, "team").await;
+    let visit = async || {
+        let url = ["console", "line", "--url", "-n", "team"];
+        let url = up.succeeds(&url).await;
+        let (address, token) = url.trim().split_once("?token=").unwrap();
+        visit(address, Some(token)).await
+    };
+    assert_eq!(visit().await, 101);
+    allow(json!([])).await;
+    assert_eq!(visit().await, 403);
 }
 
 /// Asks for a WebSocket; the status of the answer.
