@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeMap, net::IpAddr};
 
+use pve::privilege::Feature;
 use uuid::Uuid;
 
 use crate::{NodeName, Size, StorageId, Vmid, intent::Mac};
@@ -159,8 +160,8 @@ pub struct ClusterFacts {
     pub bridges: BTreeMap<NodeName, Vec<String>>,
     /// Devices that guests can be given.
     pub devices: DeviceFacts,
-    /// Privileges that are missing for full service, as `path: privilege`.
-    pub missing_privileges: Vec<String>,
+    /// Privileges that are held nowhere, as `path: privilege`, by what does not work without them.
+    pub missing_privileges: BTreeMap<Feature, Vec<String>>,
     /// Guests in the cluster, ours or not.
     pub guests: usize,
 }

@@ -87,22 +87,23 @@ async fn quorate(cluster: &Cluster) -> Option<bool> {
     Some(said.unwrap_or(true))
 }
 
-/// Privileges nothing works without and that are held nowhere. Whoever is confined to a pool or a storage has them
-/// there.
-async fn missing_privileges(cluster: &Cluster) -> Option<Vec<String>> {
+/// Privileges that are held nowhere. Whoever is confined to a pool or a storage has them there.
+async fn missing_privileges(cluster: &Cluster) -> Option<BTreeMap<Feature, Vec<String>>> {
     let release = cluster.state().release?;
     let held = cluster.client.access().permissions(None, None).await.ok()?;
-    let features: Vec<Feature> = Feature::ALL.into_iter().filter(|f| f.is_basic()).collect();
-    let plan = Plan::new(&features, release, &Scope::default(), &held);
-    let somewhere = |privilege: &str| held.iter().any(|(_, held)| held.contains_key(privilege));
-    let missing: BTreeSet<String> = plan
-        .missing
-        .values()
-        .flatten()
-        .filter(|need| !need.any.iter().any(|privilege| somewhere(privilege)))
-        .map(|need| format!("{}: {}", need.path, need.privilege()))
-        .collect();
-    Some(missing.into_iter().collect())
+    let plan = Plan::new(&Feature::ALL, release, &Scope::default(), &held);
+    let somewhere = |privilege: &&str| held.iter().any(|(_, held)| held.contains_key(*privilege));
+    let mut missing = BTreeMap::new();
+    for (feature, needs) in &plan.missing {
+        let needs = needs.iter().filter(|need| !need.any.iter().any(somewhere));
+        let lacking: Vec<String> = needs
+            .map(|need| format!("{}: {}", need.path, need.privilege()))
+            .collect();
+        if !lacking.is_empty() {
+            missing.insert(*feature, lacking);
+        }
+    }
+    Some(missing)
 }
 
 /// The bridges and VNets of a node that these credentials may use; `None` where that is not known.

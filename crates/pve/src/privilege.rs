@@ -28,6 +28,8 @@ pub enum Feature {
     Containers,
     /// Disks for pods.
     Volumes,
+    /// Serial lines and screens of guests.
+    Consoles,
     /// Snapshots and the way back.
     Snapshots,
     /// Backups.
@@ -50,7 +52,7 @@ pub enum Feature {
 
 impl Feature {
     /// All of them, the most basic first.
-    pub const ALL: [Feature; 16] = [
+    pub const ALL: [Feature; 17] = [
         Feature::Machines,
         Feature::GuestAgent,
         Feature::SeedImages,
@@ -58,6 +60,7 @@ impl Feature {
         Feature::ImageDownloads,
         Feature::Containers,
         Feature::Volumes,
+        Feature::Consoles,
         Feature::Snapshots,
         Feature::Backups,
         Feature::Migration,
@@ -79,6 +82,7 @@ impl Feature {
             Feature::ImageDownloads => "image-downloads",
             Feature::Containers => "containers",
             Feature::Volumes => "volumes",
+            Feature::Consoles => "consoles",
             Feature::Snapshots => "snapshots",
             Feature::Backups => "backups",
             Feature::Migration => "migration",
@@ -233,6 +237,7 @@ pub fn needs(feature: Feature, release: Release, scope: &Scope) -> Vec<Need> {
                 ],
             );
         }
+        Feature::Consoles => list.all(&guests, &["VM.Console"]),
         Feature::Snapshots => list.all(&guests, &["VM.Snapshot", "VM.Snapshot.Rollback"]),
         Feature::Backups => {
             list.all(&guests, &["VM.Backup"]);

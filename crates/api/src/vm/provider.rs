@@ -245,7 +245,8 @@ pub struct ProviderStatus {
     #[serde(rename = "connectedVMs")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub connected_vms: Option<i32>,
-    /// Privileges that are missing for full service, as `path: privilege`.
+    /// Privileges that are missing for full service, as `path: privilege`. Those that machines need make `PrivilegesSufficient`
+    /// false; its message says what each other feature lacks.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub missing_privileges: Vec<String>,
 }

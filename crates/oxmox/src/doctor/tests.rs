@@ -6,7 +6,7 @@ use std::net::Ipv4Addr;
 use clap::Parser;
 use pve::api::access::AclChange;
 use pve::privilege::{Feature, Plan, Scope};
-use pve::{Client, Credentials};
+use pve::{Client, CreateQemu, Credentials, GuestConfig};
 use pve_sim::{Cluster, Release, Server, Simulator, Tls};
 
 use super::report::{Report, State};
@@ -218,6 +218,11 @@ async fn obey(root: &Client, commands: &[String]) {
 async fn the_commands_grant_exactly_what_is_missing() {
     for release in [Release::V8_4, Release::V9_2] {
         let (cluster, root) = simulated(release);
+        let line = GuestConfig::new().with("serial0", "socket");
+        let line = CreateQemu::new("700".parse().unwrap(), line);
+        let node = "pve1".parse().unwrap();
+        let made = root.node(&node).create_qemu(&line).await.unwrap();
+        root.wait(&made).await.unwrap();
         let poor = poor_token(&cluster, &root).await;
         let now = now(&root).await;
         let mut before = Report::default();
@@ -241,6 +246,8 @@ async fn the_commands_grant_exactly_what_is_missing() {
         let held = poor.access().permissions(None, None).await.unwrap();
         let plan = Plan::new(&Feature::ALL, release, &Scope::default(), &held);
         assert!(plan.is_complete(), "{release}: {:?}", plan.missing);
+        let machine = poor.node(&node).qemu("700".parse().unwrap());
+        machine.terminal().await.unwrap();
     }
 }
 

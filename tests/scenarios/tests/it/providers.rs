@@ -223,3 +223,51 @@ async fn a_provider_does_not_wait_for_a_snapshot_that_went_with_its_guest() {
     bed.until_gone::<Provider>("proxmox-prod").await;
     bed.delete::<VMSnapshot>("one").await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_provider_says_what_each_feature_lacks_and_is_troubled_by_what_machines_lack_only() {
+    let most = "Datastore.Allocate, Datastore.AllocateSpace, Datastore.AllocateTemplate, Datastore.Audit, Mapping.Use, Pool.Allocate, \
+                Pool.Audit, SDN.Use, Sys.AccessNetwork, Sys.Audit, Sys.Console, Sys.Modify, VM.Audit, VM.Backup, VM.Clone, \
+                VM.Config.CDROM, VM.Config.CPU, VM.Config.Cloudinit, VM.Config.Disk, VM.Config.HWType, VM.Config.Memory, \
+                VM.Config.Network, VM.Config.Options, VM.Console, VM.GuestAgent.Audit, VM.GuestAgent.Unrestricted, VM.Migrate, \
+                VM.PowerMgmt, VM.Snapshot.Rollback";
+    let snapshots = "snapshots (/vms: VM.Snapshot)";
+    for (more, truth, lacking) in [
+        ("VM.Allocate", "True", &["/vms: VM.Snapshot"][..]),
+        ("VM.Snapshot", "False", &["/vms: VM.Allocate"]),
+    ] {
+        // Whoever is confined to a pool lacks nothing that it has there.
+        let world = format!(
+            "
+clusters:
+  - name: pve
+    users:
+      - id: virtrigaud@pve
+        tokens: [{{ id: vrtg-token, secret: 11111111-2222-3333-4444-555555555555, privsep: false }}]
+    roles:
+      - {{ id: Most, privs: [{most}] }}
+      - {{ id: More, privs: [{more}] }}
+    pools: [{{ id: ours }}]
+    acl:
+      - {{ path: /, user: virtrigaud@pve, role: Most }}
+      - {{ path: /pool/ours, user: virtrigaud@pve, role: More }}
+"
+        );
+        let bed = Bed::builder().world(&world).start().await;
+        let secret = "11111111-2222-3333-4444-555555555555";
+        let token =
+            manifest!("secret-token").replace("xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx", secret);
+        bed.apply(&token).await;
+        bed.apply(manifest!("provider-token")).await;
+        let said = |provider: &Provider| {
+            let status = provider.status.as_ref();
+            status.is_some_and(|status| status.missing_privileges == lacking)
+        };
+        let provider: Provider = bed.until("proxmox-prod", "told", said).await;
+        let conditions = provider.status.unwrap().conditions;
+        let sufficient = condition(&conditions, "PrivilegesSufficient").unwrap();
+        assert_eq!(sufficient.status, truth, "{sufficient:?}");
+        let named = sufficient.message.contains(snapshots);
+        assert_eq!(named, truth == "True", "{sufficient:?}");
+    }
+}

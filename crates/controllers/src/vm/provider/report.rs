@@ -1,12 +1,16 @@
 //! What is known about a cluster, as status.
 
-use std::sync::Arc;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use api::vm::{
     Bytes, Container, DeletionPolicy, NodeInfo, Provider, ProviderStatus, VirtualMachine,
 };
 use fleet::{ClusterFacts, ClusterName};
 use kube::ResourceExt as _;
+use pve::privilege::Feature;
 
 use super::super::{action, container, image, machine, refs::Missing, snapshot};
 use crate::{
@@ -82,22 +86,8 @@ pub(super) fn known(
         }
     }
     if facts.reachable {
-        if facts.missing_privileges.is_empty() {
-            now.set(
-                "PrivilegesSufficient",
-                true,
-                "Complete",
-                "all privileges are there",
-            );
-        } else {
-            let list = facts.missing_privileges.join(", ");
-            now.set(
-                "PrivilegesSufficient",
-                false,
-                "PrivilegeMissing",
-                format!("grant {list}"),
-            );
-        }
+        let (sufficient, reason, message) = privileges(&facts.missing_privileges);
+        now.set("PrivilegesSufficient", sufficient, reason, message);
     } else {
         now.keep("PrivilegesSufficient");
     }
@@ -129,6 +119,7 @@ pub(super) fn known(
     } else {
         nodes.collect()
     };
+    let missing: BTreeSet<&String> = facts.missing_privileges.values().flatten().collect();
     ProviderStatus {
         conditions: now.done(),
         observed_generation: provider.metadata.generation,
@@ -137,7 +128,37 @@ pub(super) fn known(
         node_count: i32::try_from(nodes.len()).ok(),
         nodes,
         connected_vms: i32::try_from(guests(context, name)).ok(),
-        missing_privileges: facts.missing_privileges.clone(),
+        missing_privileges: missing.into_iter().cloned().collect(),
+    }
+}
+
+/// Whether the privileges suffice, why, and what lacks which. A feature that nobody may use here is no fault.
+fn privileges(missing: &BTreeMap<Feature, Vec<String>>) -> (bool, &'static str, String) {
+    let (basic, others): (Vec<_>, Vec<_>) = missing.iter().partition(|(it, _)| it.is_basic());
+    let basic: BTreeSet<&str> = basic
+        .into_iter()
+        .flat_map(|(_, lacking)| lacking.iter().map(String::as_str))
+        .collect();
+    let others = others.into_iter().filter_map(|(feature, lacking)| {
+        let lacking = lacking.iter().map(String::as_str);
+        let more: Vec<&str> = lacking.filter(|it| !basic.contains(it)).collect();
+        (!more.is_empty()).then(|| format!("{} ({})", feature.name(), more.join(", ")))
+    });
+    let others = others.collect::<Vec<_>>().join("; ");
+    let basic = basic.into_iter().collect::<Vec<_>>().join(", ");
+    match (basic.is_empty(), others.is_empty()) {
+        (true, true) => (true, "Complete", "all privileges are there".to_owned()),
+        (true, false) => (
+            true,
+            "Sufficient",
+            format!("machines have what they need; other features lack {others}"),
+        ),
+        (false, true) => (false, "PrivilegeMissing", format!("grant {basic}")),
+        (false, false) => (
+            false,
+            "PrivilegeMissing",
+            format!("grant {basic}; other features lack {others}"),
+        ),
     }
 }
 
