@@ -47,7 +47,10 @@ pub(super) async fn connect(
         .https_or_http()
         .enable_http1()
         .build();
-    let client: Client<_, Full<Bytes>> = Client::builder(TokioExecutor::new()).build(connector);
+    // What balances connections brings only a new one to another replica.
+    let client: Client<_, Full<Bytes>> = Client::builder(TokioExecutor::new())
+        .pool_max_idle_per_host(0)
+        .build(connector);
     for attempt in 1.. {
         let key = STANDARD.encode(uuid::Uuid::new_v4().as_bytes());
         let request = Request::get(uri.clone())
@@ -92,4 +95,40 @@ pub(super) async fn connect(
         }
     }
     bail!("no replica that acts was reached")
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::{TcpListener, TcpStream};
+
+    use super::*;
+
+    /// Answers every request on a connection alike.
+    async fn replica(mut connection: TcpStream, answer: &str) {
+        let mut said = Vec::new();
+        let mut part = [0; 1024];
+        while let Ok(length @ 1..) = connection.read(&mut part).await {
+            said.extend_from_slice(&part[..length]);
+            if said.ends_with(b"\r\n\r\n") {
+                said.clear();
+                connection.write_all(answer.as_bytes()).await.unwrap();
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn who_reached_a_replica_that_does_not_act_comes_with_another_connection() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}/console/a/b", listener.local_addr().unwrap());
+        tokio::spawn(async move {
+            let idle = "HTTP/1.1 503 Service Unavailable\r\ncontent-length: 5\r\n\r\nidle\n";
+            let (first, _) = listener.accept().await.unwrap();
+            tokio::spawn(replica(first, idle));
+            let (second, _) = listener.accept().await.unwrap();
+            let acts = "HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\n";
+            replica(second, acts).await;
+        });
+        connect(&url, &"secret".into(), None).await.unwrap();
+    }
 }
