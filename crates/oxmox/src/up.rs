@@ -199,7 +199,9 @@ fn next_steps(kubeconfig: &Path, demo: bool) {
     } else {
         output::say("  kubectl get provider           # is Proxmox VE connected?");
         output::say("  kubectl explain vm.spec        # what a machine can say");
-        output::say("  kubectl apply -f examples/machine.yaml");
+        output::say(
+            "  kubectl apply -f examples/class.yaml -f examples/image.yaml -f examples/machine.yaml",
+        );
         output::say("  kubectl get vm -w");
     }
 }
