@@ -1,7 +1,8 @@
 //! Real cloud-init, from Debian's packages, without installing anything.
 //!
 //! The packages are fetched by apt and unpacked beside the built programs. `cloud-init-python` among those runs the system's
-//! Python with them on its path, so a test can ask cloud-init's own readers what they make of our files.
+//! Python with them on its path, so a test can ask cloud-init's own readers what they make of our files. Other packages, another
+//! Debian or another Python lead to another directory.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -9,9 +10,13 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
+use sha2::{Digest as _, Sha256};
 
 /// The program that runs Python with the packages.
 pub(super) const PROGRAM: &str = "cloud-init-python";
+
+/// The system's Python.
+const PYTHON: &str = "/usr/bin/python3";
 
 /// cloud-init, the Python modules it imports, and an independent reader of ISO images.
 const PACKAGES: &[&str] = &[
@@ -42,7 +47,10 @@ const PACKAGES: &[&str] = &[
 
 /// Unpacks the packages if they are not there yet, and returns the program that runs Python with them.
 pub(super) fn cloud_init(cache: &Path) -> Result<PathBuf> {
-    let dir = cache.join("cloud-init-debian");
+    let os = fs::read_to_string("/etc/os-release").unwrap_or_default();
+    let python = Command::new(PYTHON).arg("--version").output();
+    let python = python.map(|output| output.stdout).unwrap_or_default();
+    let dir = cache.join(directory(PACKAGES, codename(&os), &python));
     let program = dir.join(PROGRAM);
     if program.is_file() {
         return Ok(program);
@@ -70,7 +78,7 @@ pub(super) fn cloud_init(cache: &Path) -> Result<PathBuf> {
     }
     let modules = root.join("usr/lib/python3/dist-packages");
     let script = format!(
-        "#!/bin/sh\nPYTHONPATH='{}' exec /usr/bin/python3 \"$@\"\n",
+        "#!/bin/sh\nPYTHONPATH='{}' exec {PYTHON} \"$@\"\n",
         modules.display()
     );
     let unfinished = dir.join(".unfinished");
@@ -78,6 +86,31 @@ pub(super) fn cloud_init(cache: &Path) -> Result<PathBuf> {
     fs::set_permissions(&unfinished, fs::Permissions::from_mode(0o755))?;
     fs::rename(&unfinished, &program)?;
     Ok(program)
+}
+
+/// The release's name, in the words of `os-release`.
+fn codename(os: &str) -> &str {
+    let mut lines = os.lines();
+    let name = lines.find_map(|line| line.strip_prefix("VERSION_CODENAME="));
+    name.unwrap_or_default()
+}
+
+/// Where these packages of this release are kept, for this Python.
+fn directory(packages: &[&str], codename: &str, python: &[u8]) -> String {
+    use std::fmt::Write as _;
+    let mut digest = Sha256::new();
+    for part in packages {
+        digest.update(part);
+        digest.update([0]);
+    }
+    digest.update(codename);
+    digest.update([0]);
+    digest.update(python);
+    let mut name = "cloud-init-debian-".to_owned();
+    for byte in &digest.finalize()[..6] {
+        let _ = write!(name, "{byte:02x}");
+    }
+    name
 }
 
 fn download(into: &Path) -> Result<()> {
@@ -98,4 +131,27 @@ fn run(command: &mut Command) -> Result<()> {
         String::from_utf8_lossy(&output.stderr)
     );
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn other_packages_releases_and_pythons_have_directories_of_their_own() {
+        let of = |packages: &[&str], os, python: &str| {
+            directory(packages, codename(os), python.as_bytes())
+        };
+        let (packages, os, python) = (
+            ["cloud-init", "python3-yaml"],
+            "ID=debian\nVERSION_CODENAME=bookworm\n",
+            "Python 3.11.2\n",
+        );
+        let here = of(&packages, os, python);
+        assert_eq!(here, of(&packages, os, python));
+        assert_ne!(here, of(&packages[..1], os, python));
+        let next = "ID=debian\nVERSION_CODENAME=trixie\n";
+        assert_ne!(here, of(&packages, next, python));
+        assert_ne!(here, of(&packages, os, "Python 3.13.5\n"));
+    }
 }
