@@ -363,10 +363,11 @@ fn smbios(want: &mut Desired, intent: &GuestIntent, identity: &Identity, context
     }
     let mut items = Prop::default();
     items.set("uuid", identity.uuid.to_string());
+    // Who has forgotten what the guest was told does not know which instance it is; the line it has says so still.
     if let Some(init) = intent
         .init
         .as_ref()
-        .filter(|init| init.mode == InitMode::NoCloud && context.told)
+        .filter(|init| init.mode == InitMode::NoCloud && context.told && !init.forgotten)
     {
         let serial = cloudinit::serial(init, identity.uuid);
         items.set(
@@ -465,8 +466,10 @@ fn first_boot(
                 if kept && identity.adopted {
                     continue;
                 }
+                // Some of the keys may have come from a Secret that was cleaned up since.
+                let partly = key == "sshkeys" && init.forgotten;
                 // PVE shows the password as stars, so it can be written but not compared.
-                let wish = if key == "cipassword" || kept {
+                let wish = if key == "cipassword" || kept || partly {
                     Want::Exists(value)
                 } else {
                     Want::Text(value)

@@ -215,6 +215,49 @@ async fn who_is_no_longer_declared_is_taken_back_but_not_who_was_only_forgotten(
     }
 }
 
+/// Its Secret was cleaned up, and only what is written in the spec itself is known still.
+#[tokio::test(start_paused = true)]
+async fn a_guest_whose_data_was_forgotten_stays_the_instance_it_is() {
+    for mode in [InitMode::NoCloud, InitMode::Native] {
+        let mut bench = Bench::new();
+        bench.ready().await;
+        let inline = fleet::intent::Init {
+            mode,
+            ssh_keys: vec!["ssh-ed25519 AAAAC3Nza admin@example.com".to_owned()],
+            ..fleet::intent::Init::default()
+        };
+        let mut whole = inline.clone();
+        whole
+            .ssh_keys
+            .push("ssh-ed25519 AAAAC3Nzb ops@example.com".to_owned());
+        whole.instance_id = (mode == InitMode::NoCloud).then(|| "i-1".to_owned());
+        let mut intent = machine("web", TEMPLATE);
+        intent.policy.update = Update::RestartIfNeeded;
+        intent.init = Some(whole);
+        let owner = bench.want(intent.clone());
+        bench.run().await;
+        let identity = bench.record(&owner).identity.clone().unwrap();
+        let guest = bench.client().node(&identity.node).qemu(identity.vmid);
+        let view = pve::api::guest::ConfigView::Next;
+        let before = guest.config(view).await.unwrap();
+        let mut boots = bench.cluster().boots();
+
+        intent.init = Some(fleet::intent::Init {
+            forgotten: true,
+            ..inline
+        });
+        bench.want(intent);
+        bench.run().await;
+        assert_eq!(bench.progress(&owner).outcome, Outcome::Settled);
+        assert_eq!(bench.progress(&owner).facts.pending, Vec::<String>::new());
+        let after = guest.config(view).await.unwrap();
+        for key in ["smbios1", "sshkeys"] {
+            assert_eq!(after.get(key), before.get(key), "{key}");
+        }
+        assert!(boots.try_recv().is_err(), "nothing is to be restarted for");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn what_pves_own_drive_says_anew_waits_for_a_restart() {
     let mut bench = Bench::new();
