@@ -79,6 +79,8 @@ pub(crate) enum Want {
     Instead { of: &'static str, value: String },
     /// PVE's own cloud-init drive is there, made like this in place of anything else.
     CloudInit(String),
+    /// The guest's firewall is on for every interface that is not declared; what is not so is only reported.
+    Filtered,
 }
 
 /// The configuration a guest shall have.
@@ -311,6 +313,8 @@ pub(crate) struct Context<'a> {
 pub(crate) const TPM: &str = "tpmstate0";
 /// The slot of the first-boot image, or of PVE's own drive.
 pub(crate) const SEED_SLOT: &str = "ide2";
+/// Stands for all interfaces that are not declared; no key of PVE's.
+const OTHER_NICS: &str = "net";
 /// The slot of an installer.
 pub(crate) const INSTALLER_SLOT: &str = "ide0";
 

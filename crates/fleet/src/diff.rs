@@ -203,8 +203,27 @@ pub(crate) fn diff(want: &Desired, owner: &Owner, have: &GuestConfig) -> Changes
             changes.delete.insert(key);
         }
     }
+    if want.keys.values().any(|wish| *wish == Want::Filtered) {
+        unfiltered(&mut changes, want, have);
+    }
     bootable(&mut changes, have);
     changes
+}
+
+/// Reports the interfaces that the guest's firewall lets everything through, because nobody has said that it is for them.
+fn unfiltered(changes: &mut Changes, want: &Desired, have: &GuestConfig) {
+    for (number, card) in have.indexed("net") {
+        let key = format!("net{number}");
+        let is_ours = want.keys.contains_key(&key) || want.absent.contains(&key);
+        let on = Prop::parse(&key, card).get("firewall") == Some("1");
+        if !is_ours && !on {
+            let why = format!(
+                "the firewall filters nothing on {key}, whose own firewall is off: declare the interface under networks, or \
+                 switch its firewall on by hand"
+            );
+            beyond(changes, &key, Some("firewall=1"), Some(card), why);
+        }
+    }
 }
 
 /// Whether the guest would boot from this drive.
@@ -391,8 +410,8 @@ fn one(
             changes.allocates = true;
             set(changes, key, value.clone(), found);
         }
-        // A volume is more than its key.
-        Want::Disk(_) | Want::State(_) => {}
+        // A volume is more than its key, and these are more than one.
+        Want::Disk(_) | Want::State(_) | Want::Filtered => {}
     }
 }
 
@@ -444,6 +463,17 @@ fn card(changes: &mut Changes, key: &str, mut said: Prop, mac: Option<Mac>, foun
 
 /// Items PVE itself adds to an interface.
 const CARRIED: &[&str] = &["firewall", "link_down"];
+
+/// The interface of a copy, of which no more is known than what it keeps of its source's. Its hardware address is new: any value
+/// that differs will do.
+pub(crate) fn copied_card(key: &str, card: &str) -> String {
+    let source = Prop::parse(key, card);
+    let mut copy = Prop::parse(key, "virtio,bridge=?");
+    for name in CARRIED {
+        copy.maybe(name, source.get(name));
+    }
+    copy.print(key)
+}
 
 /// With `base64=1` every text of the string is encoded, also those we did not write.
 fn smbios(items: &Prop, there: &Prop) -> Prop {

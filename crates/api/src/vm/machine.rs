@@ -249,7 +249,7 @@ pub struct HighAvailability {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Firewall {
-    /// On or off.
+    /// On or off. While it is on, so is `firewall` of every network that does not say false; it filters no other.
     #[serde(default)]
     pub enabled: bool,
     /// What happens to packets no rule speaks of, inward: ACCEPT, DROP or REJECT.

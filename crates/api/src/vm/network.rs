@@ -42,7 +42,7 @@ pub struct Network {
     #[schemars(range(min = 1, max = 10_000_000))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rate_limit: Option<u32>,
-    /// Apply PVE's firewall to this interface.
+    /// Apply PVE's firewall to this interface; unless said, as the firewall of the machine is enabled.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub firewall: Option<bool>,
     /// Leave the cable unplugged.

@@ -1,6 +1,6 @@
 //! Devices and network interfaces in PVE's keys.
 
-use super::{Context, Desired, Make, TPM, Want, validate::together::WITH_THREADS};
+use super::{Context, Desired, Make, OTHER_NICS, TPM, Want, validate::together::WITH_THREADS};
 use crate::{
     intent::{Bios, Bus, GuestIntent, Hotplug, Nic, TpmVersion},
     prop::Prop,
@@ -132,7 +132,7 @@ pub(super) fn nics(want: &mut Desired, intent: &GuestIntent, identity: &Identity
     for nic in &intent.nics {
         if let Some(known) = identity.nics.get(&nic.name) {
             let key = format!("net{}", known.index);
-            let whole = items(nic, *known);
+            let whole = items(nic, *known, filtered(nic, intent));
             let wish = if identity.adopted {
                 let mut said = whole.clone();
                 if nic.model.is_none() {
@@ -149,6 +149,7 @@ pub(super) fn nics(want: &mut Desired, intent: &GuestIntent, identity: &Identity
             want.keys.insert(key, wish);
         }
     }
+    filter(want, intent);
     if identity.adopted {
         return;
     }
@@ -160,7 +161,25 @@ pub(super) fn nics(want: &mut Desired, intent: &GuestIntent, identity: &Identity
     }
 }
 
-fn items(nic: &Nic, known: NicIdentity) -> Prop {
+/// Whether PVE's firewall is on for an interface: without it the firewall of the guest filters nothing there.
+pub(super) fn filtered(nic: &Nic, intent: &GuestIntent) -> Option<bool> {
+    nic.firewall
+        .or_else(|| has_firewall(intent).then_some(true))
+}
+
+/// What a firewall needs of interfaces that nothing is declared about.
+pub(super) fn filter(want: &mut Desired, intent: &GuestIntent) {
+    if has_firewall(intent) && !want.own_all_nics {
+        want.keys.insert(OTHER_NICS.to_owned(), Want::Filtered);
+    }
+}
+
+fn has_firewall(intent: &GuestIntent) -> bool {
+    let firewall = intent.options.firewall.as_ref();
+    firewall.is_some_and(|firewall| firewall.enable == Some(true))
+}
+
+fn items(nic: &Nic, known: NicIdentity, firewall: Option<bool>) -> Prop {
     let mut items = Prop::default();
     let model = nic.model.unwrap_or_default();
     items.set(model.as_str(), known.mac.to_string());
@@ -173,7 +192,7 @@ fn items(nic: &Nic, known: NicIdentity) -> Prop {
     items.maybe("mtu", nic.mtu);
     items.maybe("queues", nic.queues);
     items.maybe("rate", nic.rate);
-    items.flag("firewall", nic.firewall);
+    items.flag("firewall", firewall);
     items.flag("link_down", nic.link_down);
     items
 }

@@ -2,7 +2,7 @@
 
 use ipnet::IpNet;
 
-use super::{Context, Desired, DiskWant, Invalid, Make, Want, disks::ROOT_NAME};
+use super::{Context, Desired, DiskWant, Invalid, Make, Want, devices, disks::ROOT_NAME};
 use crate::{
     intent::{Container, DiskRole, Dynamic, GuestIntent, Nic},
     prop::Prop,
@@ -49,10 +49,11 @@ pub(crate) fn container(
         if let Some(known) = identity.nics.get(&nic.name) {
             want.keys.insert(
                 format!("net{}", known.index),
-                Want::Items(network(nic, *known)?),
+                Want::Items(network(nic, *known, devices::filtered(nic, intent))?),
             );
         }
     }
+    devices::filter(&mut want, intent);
     for (name, known) in &identity.nics {
         if !intent.nics.iter().any(|nic| &nic.name == name) {
             want.absent.insert(format!("net{}", known.index));
@@ -142,7 +143,7 @@ fn root(want: &mut Desired, intent: &GuestIntent, context: Context<'_>) {
     want.keys.insert("rootfs".to_owned(), Want::Disk(wish));
 }
 
-fn network(nic: &Nic, known: NicIdentity) -> Result<Prop, Invalid> {
+fn network(nic: &Nic, known: NicIdentity, firewall: Option<bool>) -> Result<Prop, Invalid> {
     let mut items = Prop::default();
     items.set("name", format!("eth{}", known.index));
     items.set("bridge", nic.bridge.clone());
@@ -151,7 +152,7 @@ fn network(nic: &Nic, known: NicIdentity) -> Result<Prop, Invalid> {
     items.maybe("tag", nic.vlan);
     items.maybe("mtu", nic.mtu.filter(|mtu| *mtu > 1));
     items.maybe("rate", nic.rate);
-    items.flag("firewall", nic.firewall);
+    items.flag("firewall", firewall);
     items.flag("link_down", nic.link_down);
     let addressing = &nic.addressing;
     let one = |v4: bool| {

@@ -2,8 +2,8 @@ use super::*;
 use crate::{
     ClusterName, NodeName, Owner, Size, Vmid,
     intent::{
-        Agent, Bios, Bus, Container, Disk, DiskRole, EfiDisk, Hotplug, Hugepages, Init, Mac, Nic,
-        NicModel, NumaNode, PciDevice, Startup, Tpm, TpmVersion,
+        Agent, Bios, Bus, Container, Disk, DiskRole, EfiDisk, FirewallIntent, Hotplug, Hugepages,
+        Init, Mac, Nic, NicModel, NumaNode, PciDevice, Startup, Tpm, TpmVersion,
     },
     record::{NicIdentity, Origin},
 };
@@ -129,6 +129,71 @@ fn a_whole_machine_is_rendered_for_one_creation_call() {
     tags: a;web
     tpmstate0: "ceph:1,version=v2.0"
     "#);
+}
+
+fn lan() -> Nic {
+    Nic {
+        name: "lan".to_owned(),
+        bridge: "vmbr0".to_owned(),
+        ..Nic::default()
+    }
+}
+
+fn walled(nics: Vec<Nic>) -> GuestIntent {
+    let mut intent = intent(Source::Empty);
+    intent.options.firewall = Some(FirewallIntent {
+        enable: Some(true),
+        ..FirewallIntent::default()
+    });
+    intent.nics = nics;
+    intent
+}
+
+#[test]
+fn a_firewall_that_is_on_filters_every_interface_that_does_not_say_otherwise() {
+    let card = |intent: &GuestIntent| {
+        let card = rendered(intent)["net0"].clone();
+        Prop::parse("net0", &card)
+            .get("firewall")
+            .map(str::to_owned)
+    };
+    let on = walled(vec![lan()]);
+    assert_eq!(card(&on).as_deref(), Some("1"));
+    let mut off = on.clone();
+    off.nics[0].firewall = Some(false);
+    assert_eq!(card(&off).as_deref(), Some("0"));
+    let mut none = on.clone();
+    none.options.firewall = None;
+    assert_eq!(card(&none), None);
+
+    // It is taken back with the firewall.
+    let want = virtual_machine(&on, &identity(), context()).unwrap();
+    let mut later = virtual_machine(&none, &identity(), context()).unwrap();
+    later.take_back(&want.options());
+    let have = rendered(&on).into_iter().collect();
+    let changes = crate::diff::diff(&later, &on.owner, &have);
+    let without = "virtio=BC:24:11:00:00:01,bridge=vmbr0";
+    assert_eq!(changes.set.get("net0").map(String::as_str), Some(without));
+}
+
+#[test]
+fn a_firewall_says_which_interfaces_it_does_not_filter_because_nothing_is_declared_about_them() {
+    let want = virtual_machine(&walled(Vec::new()), &identity(), context()).unwrap();
+    let have = pve::GuestConfig::new()
+        .with("net1", "virtio=BC:24:11:00:00:02,bridge=vmbr0,firewall=1")
+        .with("net2", "virtio=BC:24:11:00:00:03,bridge=vmbr1");
+    let changes = crate::diff::diff(&want, &Owner::new("me").unwrap(), &have);
+    let beyond = changes.beyond.iter();
+    let cards: Vec<_> = beyond.filter(|(it, _)| it.key.starts_with("net")).collect();
+    let [(told, why)] = cards[..] else {
+        panic!("{cards:?}")
+    };
+    assert_eq!(told.key, "net2");
+    assert!(
+        why.contains("declare the interface under networks"),
+        "{why}"
+    );
+    assert!(!changes.set.contains_key("net2"));
 }
 
 #[test]

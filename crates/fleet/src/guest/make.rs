@@ -256,14 +256,10 @@ impl Pass<'_> {
         for key in ["smbios1", "vmgenid", "meta"] {
             model.remove(key);
         }
-        let nets: Vec<String> = model
-            .indexed("net")
-            .iter()
-            .map(|(n, _)| format!("net{n}"))
-            .collect();
-        for net in nets {
-            // Its hardware address is new and not known: any value that differs will do.
-            model.set(net, "virtio,bridge=?");
+        for (number, card) in original.indexed("net") {
+            let key = format!("net{number}");
+            let copy = diff::copied_card(&key, card);
+            model.set(key, copy);
         }
         model
     }
@@ -467,6 +463,8 @@ fn own_parts(base: &mut GuestConfig, want: &Desired, place: impl Fn(&str) -> Sto
         if key.starts_with("net") && !want.own_all_nics {
             // A copy needs an address of its own; PVE gives one when none is said.
             base.set(&key, without_mac(&key, &value));
+        } else if key.starts_with("net") && want.keys.contains_key(&key) {
+            base.set(&key, diff::copied_card(&key, &value));
         } else if diff::is_cloudinit_drive(&key, &value) && !other_data {
             // The copy is told what its source would be; PVE writes that into a drive of the copy's own.
             base.set(&key, format!("{}:cloudinit", place(&value)));

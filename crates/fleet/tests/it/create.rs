@@ -196,6 +196,66 @@ async fn no_node_that_fits_is_waiting_with_the_reason_of_each_node() {
     );
 }
 
+async fn first_card(bench: &Bench, owner: &fleet::Owner) -> String {
+    let identity = bench.record(owner).identity.clone().unwrap();
+    let guest = bench.client().node(&identity.node).qemu(identity.vmid);
+    let view = pve::api::guest::ConfigView::Next;
+    let config = guest.config(view).await.unwrap();
+    config.get("net0").unwrap().to_owned()
+}
+
+/// As PVE's own pages make them.
+#[tokio::test(start_paused = true)]
+async fn a_template_whose_card_is_filtered_makes_copies_whose_cards_are() {
+    for (template, full) in [(TEMPLATE, false), ("ubuntu-24-04-local", true)] {
+        let mut bench = Bench::new();
+        bench.ready().await;
+        let mut intent = machine("web", template);
+        if full {
+            intent.source = Source::Template {
+                from: TemplateRef::Name(template.to_owned()),
+                mode: CloneMode::Full,
+                snapshot: None,
+            };
+        }
+        let all = bench.client().cluster().resources(None).await.unwrap();
+        let named = |row: &pve::api::cluster::Resource| row.name.as_deref() == Some(template);
+        let row = all.into_iter().find(named).unwrap();
+        let (node, vmid) = (row.node.unwrap(), row.vmid.unwrap());
+        let card = GuestConfig::new().with("net0", "virtio,bridge=vmbr0,firewall=1");
+        let source = bench.client().node(&node).qemu(vmid);
+        source
+            .configure(&pve::ConfigChange::set(card))
+            .await
+            .unwrap();
+        let owner = bench.want(intent);
+        bench.run().await;
+        assert_eq!(bench.progress(&owner).outcome, Outcome::Settled);
+        let card = first_card(&bench, &owner).await;
+        assert!(card.contains("firewall=1"), "{card}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_firewall_comes_to_the_cards_and_leaves_them_with_its_declaration() {
+    let mut bench = Bench::new();
+    bench.ready().await;
+    let plain = machine("web", TEMPLATE);
+    let mut walled = plain.clone();
+    walled.options.firewall = Some(fleet::intent::FirewallIntent {
+        enable: Some(true),
+        ..fleet::intent::FirewallIntent::default()
+    });
+    for (intent, on) in [(&walled, true), (&plain, false), (&walled, true)] {
+        let owner = bench.want(intent.clone());
+        bench.run().await;
+        assert_eq!(bench.progress(&owner).outcome, Outcome::Settled);
+        assert_eq!(bench.progress(&owner).facts.pending, Vec::<String>::new());
+        let card = first_card(&bench, &owner).await;
+        assert_eq!(card.contains("firewall=1"), on, "{card}");
+    }
+}
+
 /// A container on pve1.
 pub(crate) async fn container(bench: &Bench) -> fleet::GuestIntent {
     let templates = bench
