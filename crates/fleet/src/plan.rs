@@ -70,6 +70,8 @@ pub(crate) struct Known<'a> {
     pub(crate) answered: bool,
     /// The guest has surely read its first-boot image.
     pub(crate) read: bool,
+    /// It answers before it has read that.
+    pub(crate) reads_late: bool,
     /// Keys that wait for a restart.
     pub(crate) pending: &'a [String],
     /// A restart was asked for and not done.
@@ -226,8 +228,9 @@ fn seed(wanted: Wanted, known: &Known<'_>, steps: &mut Vec<Step>) {
     }
     match seed.state {
         SeedState::Planned | SeedState::Removed => {}
-        // A guest that answers has read it: the steps before come back only then.
-        SeedState::Uploaded if !known.read && !steps.contains(&Step::AskGuest) => {}
+        // Most guests that answer have read it: the steps before come back only then.
+        SeedState::Uploaded
+            if !known.read && (known.reads_late || !steps.contains(&Step::AskGuest)) => {}
         SeedState::Uploaded | SeedState::Consumed => {
             steps.extend([Step::EjectSeed, Step::RemoveSeed]);
         }

@@ -353,6 +353,9 @@ pub struct GuestRecord {
     /// PVE talks to an agent in it, as its configuration said when it was read last.
     #[serde(default, skip_serializing_if = "is_false")]
     pub agent: bool,
+    /// Windows runs in it, as its configuration said when it was read last.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub windows: bool,
     /// It has run, so it has read its first-boot data.
     #[serde(default, skip_serializing_if = "is_false")]
     pub booted: bool,

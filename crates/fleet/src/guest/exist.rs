@@ -23,6 +23,8 @@ use crate::{
 const LOCK_WAIT: Duration = Duration::from_secs(10);
 /// After so long a guest has surely read its first-boot image, whether or not its agent answers.
 const SURELY_READ: u64 = 300;
+/// The same with Windows, which sets itself up and starts anew before it reads anything.
+const SURELY_READ_BY_WINDOWS: u64 = 30 * 60;
 /// For how long a guest that is only looked at is asked for its addresses by itself.
 const GIVEN_UP: Duration = Duration::from_mins(10);
 
@@ -147,7 +149,7 @@ impl Pass<'_> {
         let staged = running && self.intent.policy.update == Update::Staged && !restart;
         let left = redeclared && settled && (staged || power == PowerFact::Suspended);
         self.stage_changes(changes.as_ref().filter(|_| left));
-        self.learn_agent();
+        self.learn_inside();
         let memory = self.memory(|memory| memory.clone());
         let row = view.guests.get(&identity.vmid);
         let lock = row
@@ -157,6 +159,7 @@ impl Pass<'_> {
         // What was started or stopped a moment ago is shown some seconds later.
         let shown = memory.power.is_none_or(|(_, at)| view.asked > at + LAG);
         let uptime = row.filter(|_| shown).map_or(0, |row| row.uptime);
+        let windows = self.has_windows();
         let known = Known {
             stage: self.record.stage,
             changes: changes.as_ref(),
@@ -164,7 +167,8 @@ impl Pass<'_> {
             lock: lock.as_deref(),
             seed: self.record.seed.as_ref(),
             answered: memory.guest.answered || !needs_answer,
-            read: memory.guest.answered || uptime >= SURELY_READ,
+            read: uptime >= self.surely_read() || memory.guest.answered && !windows,
+            reads_late: windows,
             pending: &self.record.pending,
             restart,
             deaf: memory.deaf,
@@ -322,7 +326,7 @@ impl Pass<'_> {
         {
             // The list tells how long it has been running, some seconds late.
             let uptime = self.cluster.row(identity.vmid).map_or(0, |row| row.uptime);
-            let left = Duration::from_secs(SURELY_READ.saturating_sub(uptime));
+            let left = Duration::from_secs(self.surely_read().saturating_sub(uptime));
             self.cluster.remind(&self.intent.owner, left + LAG);
         }
         if first {
@@ -332,6 +336,15 @@ impl Pass<'_> {
             );
         }
         Outcome::Settled
+    }
+
+    /// The uptime from which on the guest has read its first-boot image, whatever it says.
+    fn surely_read(&self) -> u64 {
+        if self.has_windows() {
+            SURELY_READ_BY_WINDOWS
+        } else {
+            SURELY_READ
+        }
     }
 
     /// Whether the guest itself must be heard before it counts as ready.

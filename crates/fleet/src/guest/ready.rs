@@ -138,6 +138,11 @@ impl Boots {
     }
 }
 
+/// Whether PVE's word for a system means one of the Windows.
+fn is_windows(system: &str) -> bool {
+    system.starts_with('w')
+}
+
 impl Pass<'_> {
     /// Asks for addresses when it is time. An agent that is not there yet costs PVE three seconds of one of its few
     /// workers, so it is asked seldom, and first about when it should be there.
@@ -283,12 +288,19 @@ impl Pass<'_> {
         self.event("Addresses", format!("the guest has {}", all.join(", ")));
     }
 
-    /// Whether PVE talks to an agent in the guest is remembered longer than its configuration.
-    pub(super) fn learn_agent(&mut self) {
+    /// Whether PVE talks to an agent in the guest, and what runs in it, is remembered longer than its configuration.
+    pub(super) fn learn_inside(&mut self) {
         if let Some(model) = self.memory(|memory| memory.model.clone()) {
             let agent = model.get("agent").map(|text| Prop::parse("agent", text));
             self.record.agent = agent.is_some_and(|agent| agent.get("enabled") == Some("1"));
+            self.record.windows = model.get("ostype").is_some_and(is_windows);
         }
+    }
+
+    /// Whether Windows runs in the guest, as far as it is declared or was read.
+    pub(super) fn has_windows(&self) -> bool {
+        let declared = self.intent.hardware.os_type.as_deref();
+        declared.map_or(self.record.windows, is_windows)
     }
 
     /// When a guest was started that has been running for longer than it takes to boot, as far as the list shows.

@@ -9,6 +9,7 @@ fn known() -> Known<'static> {
         seed: None,
         answered: true,
         read: true,
+        reads_late: false,
         pending: &[],
         restart: false,
         deaf: false,
@@ -108,6 +109,29 @@ fn a_first_boot_image_stays_until_the_guest_has_read_it() {
         .0,
         vec![]
     );
+}
+
+#[test]
+fn a_guest_that_answers_before_it_has_read_its_image_keeps_it() {
+    let seed = Seed {
+        volume: "v".to_owned(),
+        glance: String::new(),
+        state: SeedState::Uploaded,
+    };
+    for answered in [false, true] {
+        let late = Known {
+            seed: Some(&seed),
+            answered,
+            read: false,
+            reads_late: true,
+            ..known()
+        };
+        let (steps, _) = plan(wanted(Power::On), &late);
+        assert!(!steps.contains(&Step::EjectSeed), "{steps:?}");
+        let read = Known { read: true, ..late };
+        let (steps, _) = plan(wanted(Power::On), &read);
+        assert!(steps.starts_with(&[Step::EjectSeed, Step::RemoveSeed]));
+    }
 }
 
 #[test]

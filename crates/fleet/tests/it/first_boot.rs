@@ -258,6 +258,41 @@ async fn a_guest_whose_data_was_forgotten_stays_the_instance_it_is() {
     }
 }
 
+/// Its agent answers while Windows still sets itself up, which takes longer than five minutes.
+#[tokio::test(start_paused = true)]
+async fn windows_has_its_image_for_half_an_hour_whatever_its_agent_says() {
+    for declared in [true, false] {
+        let mut bench = Bench::new();
+        bench.ready().await;
+        let mut intent = machine("web", TEMPLATE);
+        if declared {
+            intent.hardware.os_type = Some("win11".to_owned());
+        } else {
+            let node = bench.client().node(&pve::NodeName::new("pve1").unwrap());
+            let system = pve::GuestConfig::new().with("ostype", "win11");
+            let template = node.qemu(pve::Vmid::new(9000).unwrap());
+            template
+                .configure(&pve::ConfigChange::set(system))
+                .await
+                .unwrap();
+        }
+        let owner = bench.want(intent);
+        bench.run().await;
+        assert_eq!(bench.progress(&owner).outcome, Outcome::Settled);
+        assert!(bench.progress(&owner).facts.agent, "it answers");
+        bench.restart();
+        bench.ready().await;
+        bench.matters.get_mut(&owner).unwrap().last = None;
+        bench.run().await;
+        bench.run_for(Duration::from_mins(25)).await;
+        assert!(drive_of(&bench, &owner).await.contains("iso/oxmox-"));
+        assert_eq!(bench.inventory().await.seeds().len(), 1);
+        bench.run_for(Duration::from_mins(10)).await;
+        assert!(drive_of(&bench, &owner).await.starts_with("none"));
+        assert!(bench.inventory().await.seeds().is_empty());
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn what_pves_own_drive_says_anew_waits_for_a_restart() {
     let mut bench = Bench::new();
