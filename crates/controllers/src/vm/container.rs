@@ -339,16 +339,9 @@ async fn intent(
         None => None,
         // Read once, when the container is made; a Secret that was cleaned up since is no loss.
         Some(_) if record.stage >= Stage::Made => None,
-        Some(secret) => Some(
-            refs::from_secret(
-                context,
-                &place,
-                "spec.passwordSecretRef",
-                secret,
-                "password",
-            )
-            .await?,
-        ),
+        Some(secret) => {
+            Some(refs::password(context, &place, "spec.passwordSecretRef", secret).await?)
+        }
     };
     intent.container = Some(Lxc {
         unprivileged: spec.unprivileged.unwrap_or(true),

@@ -279,6 +279,27 @@ pub(crate) async fn from_secret(
     value.ok_or_else(|| absent_key(field, "Secret", &from.name, key).into())
 }
 
+/// A password in a Secret, without the end of the line that a file of it has.
+pub(crate) async fn password(
+    context: &Context,
+    place: &str,
+    field: &str,
+    from: &KeySelector,
+) -> Result<Payload, Lookup> {
+    let read = from_secret(context, place, field, from, "password").await?;
+    Ok(one_line(&read))
+}
+
+/// A text without the end of its line.
+fn one_line(text: &Payload) -> Payload {
+    let whole = text.expose();
+    let line = match whole {
+        [line @ .., b'\r', b'\n'] | [line @ .., b'\n'] => line,
+        _ => whole,
+    };
+    Payload::new(line.to_vec())
+}
+
 /// A key of a ConfigMap.
 pub(crate) async fn from_config_map(
     context: &Context,

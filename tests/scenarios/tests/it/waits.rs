@@ -47,6 +47,31 @@ stringData: { userData: '#cloud-config' }
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_password_made_of_a_file_has_no_end_of_a_line_in_it() {
+    let bed = prepared().await;
+    let mut boots = bed.pve().boots();
+    for (name, file) in [
+        ("unix", "geheim\n"),
+        ("dos", "geheim\r\n"),
+        ("none", "geheim"),
+    ] {
+        let secret = json!({
+            "apiVersion": "v1", "kind": "Secret", "metadata": {"name": name},
+            "stringData": {"password": file},
+        });
+        bed.try_apply(&secret).await.unwrap();
+        let mut machine = told_by_secret();
+        machine["metadata"]["name"] = json!(name);
+        machine["spec"]["userData"] = json!({"cloudInit": {"passwordSecretRef": {"name": name}}});
+        bed.try_apply(&machine).await.unwrap();
+        bed.until_ready::<VirtualMachine>(name).await;
+        let read = boots.recv().await.unwrap().seed.unwrap().user_data;
+        let lines: Vec<&str> = read.lines().filter(|it| it.contains("geheim")).collect();
+        assert_eq!(lines, ["password: \"geheim\""], "{read}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_machine_that_was_never_on_waits_for_a_secret_that_it_is_told_of_later() {
     let bed = prepared().await;
     let mut boots = bed.pve().boots();

@@ -384,7 +384,7 @@ async fn init_parts(
         parts.meta_data = Some(refs::text(context, place, field, from).await?);
     }
     if let Some(secret) = &cloud_init.password_secret_ref {
-        parts.password = Some(refs::from_secret(context, place, field, secret, "password").await?);
+        parts.password = Some(refs::password(context, place, field, secret).await?);
     }
     if let Some(secret) = &cloud_init.ssh_keys_secret_ref {
         let keys = refs::from_secret(context, place, field, secret, "ssh-publickey").await?;
