@@ -48,7 +48,7 @@ pub struct Network {
     /// Leave the cable unplugged.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub link_down: Option<bool>,
-    /// Addresses the guest is given by cloud-init. Without it the guest asks DHCP.
+    /// Addresses the guest is given by cloud-init. Without it the guest asks DHCP. Ignition has its own words for them.
     #[serde(rename = "staticIP")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub static_ip: Option<StaticIp>,

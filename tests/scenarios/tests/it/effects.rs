@@ -56,6 +56,31 @@ async fn refusal(bed: &Bed, spec: serde_json::Value) -> String {
 }
 
 #[tokio::test(start_paused = true)]
+async fn addresses_are_refused_to_a_guest_that_reads_ignition() {
+    for (network, field) in [
+        (
+            json!({ "staticIP": { "address": "10.0.0.5/24" } }),
+            "staticIP",
+        ),
+        (json!({ "slaac": true }), "slaac"),
+    ] {
+        let bed = prepared().await;
+        let mut networks = json!([{ "name": "lan" }, { "name": "dmz" }]);
+        for (key, value) in network.as_object().unwrap() {
+            networks[1][key] = value.clone();
+        }
+        let ignition = json!({ "ignition": { "inline": "{}" } });
+        let told = json!({ "networks": networks, "userData": ignition });
+        let refused = refusal(&bed, told).await;
+        assert!(
+            refused.contains(&format!("spec.networks[1].{field}"))
+                && refused.contains("/etc/systemd/network"),
+            "{refused}"
+        );
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn merged_pages_are_refused_where_pve_does_not_know_them() {
     let bed = Bed::builder().release("8.4").start().await;
     prepare(&bed).await;

@@ -34,6 +34,7 @@ pub(crate) fn init(
     if spec.user_data.is_none() && !addresses {
         return Ok(None);
     }
+    unreadable(spec)?;
     let cloud_init = spec
         .user_data
         .as_ref()
@@ -72,6 +73,28 @@ pub(crate) fn init(
         forgotten: parts.forgotten,
         ..Init::default()
     }))
+}
+
+/// Refuses what is told in network data to a guest that reads none.
+fn unreadable(spec: &VirtualMachineSpec) -> Result<(), Invalid> {
+    let ignition = spec
+        .user_data
+        .as_ref()
+        .is_some_and(|data| data.ignition.is_some());
+    let mut networks = spec.networks.iter().enumerate().filter(|_| ignition);
+    let told = networks.find_map(|(at, network)| {
+        let fixed = network.static_ip.as_ref().map(|_| "staticIP");
+        let field = fixed.or((network.slaac == Some(true)).then_some("slaac"))?;
+        Some(format!("spec.networks[{at}].{field}"))
+    });
+    match told {
+        None => Ok(()),
+        Some(field) => Err(Invalid::new(
+            field,
+            "does not reach a guest that reads Ignition, which has its own words for it: write it into spec.userData.ignition, \
+             as a file in /etc/systemd/network, and leave it out here",
+        )),
+    }
 }
 
 const META_DATA: &str = "spec.userData.cloudInit.metaData";
