@@ -15,7 +15,7 @@ use kube::ResourceExt as _;
 use super::{
     apart,
     follow::{self, Stay},
-    machine::{addresses, differences, doing},
+    machine::{addresses, differences, doing, is_lost},
     refs::{self, Lookup, Missing},
     snapshot, translate,
 };
@@ -469,7 +469,11 @@ fn report(
             .as_ref()
             .map(ToString::to_string)
             .or_else(|| before.node.clone()),
-        ips: addresses(&facts, &before.ips),
+        ips: if is_lost(&outcome) {
+            Vec::new()
+        } else {
+            addresses(&facts, &before.ips)
+        },
         revert: before.revert.clone(),
         reverted_to: before.reverted_to.clone(),
         current_step: step.map(|step| StepView { step, task }),

@@ -13,7 +13,7 @@ use api::vm::{
 use fleet::{ClusterName, GuestIntent, GuestProgress, GuestRecord, Outcome, intent::Placement};
 use kube::ResourceExt as _;
 
-pub(crate) use self::report::{addresses, differences, doing};
+pub(crate) use self::report::{addresses, differences, doing, is_lost};
 use super::{
     follow::{self, Stay},
     refs::Lookup,

@@ -196,7 +196,15 @@ async fn a_guest_removed_behind_our_back_is_noticed_and_its_object_can_be_delete
     .await
     .unwrap();
     let machine: VirtualMachine = bed.until_reason("web-server", "Ready", "GuestLost").await;
-    assert_eq!(machine.status.unwrap().phase, Some(Phase::Failed));
+    let status = machine.status.unwrap();
+    assert_eq!(status.phase, Some(Phase::Failed));
+    let provisioned = api::vm::condition(&status.conditions, "Provisioned").unwrap();
+    assert_eq!(
+        (provisioned.status.as_str(), provisioned.reason.as_str()),
+        ("False", "GuestLost")
+    );
+    assert_eq!((status.power_state, status.console_url), (None, None));
+    assert!(status.ips.is_empty() && status.networks.is_empty());
     bed.delete::<VirtualMachine>("web-server").await;
 }
 

@@ -5,8 +5,8 @@ use api::vm::{
     VirtualMachineStatus, condition,
 };
 use fleet::{
-    GuestFacts, GuestIntent, GuestProgress, Outcome, PowerFact, StepKind, Waiting, facts::Larger,
-    intent::Power, record::Stage,
+    Failure, GuestFacts, GuestIntent, GuestProgress, Outcome, PowerFact, StepKind, Waiting,
+    facts::Larger, intent::Power, record::Stage,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::ResourceExt as _;
@@ -88,8 +88,10 @@ pub(super) fn status(
     if let Some((reason, message)) = awaited.filter(|_| outcome == Outcome::Settled) {
         now.set("Ready", false, reason, message);
     }
-    let made = record.stage >= Stage::Made;
+    let lost = is_lost(&outcome);
+    let made = record.stage >= Stage::Made && !lost;
     match (made, &record.identity) {
+        _ if lost => now.set("Provisioned", false, "GuestLost", "the guest is gone"),
         (true, Some(id)) => {
             now.set(
                 "Provisioned",
@@ -123,7 +125,6 @@ pub(super) fn status(
         }),
         _ => None,
     };
-    let known = facts.power != PowerFact::Unknown;
     let identity = record.identity.as_ref();
     let console = identity.filter(|_| made).and_then(|identity| {
         if let Some(base) = &context.console {
@@ -139,10 +140,10 @@ pub(super) fn status(
         conditions: now.done(),
         observed_generation: seen,
         phase: Some(phase(&outcome, &facts, record.stage)),
-        power_state: if known {
-            power_word(facts.power)
-        } else {
-            before.power_state.clone()
+        power_state: match facts.power {
+            _ if lost => None,
+            PowerFact::Unknown => before.power_state.clone(),
+            power => power_word(power),
         },
         vmid: identity.map(|identity| identity.vmid.get()),
         node: facts
@@ -157,8 +158,16 @@ pub(super) fn status(
             .or_else(|| before.node.clone()),
         uuid: identity.map(|identity| identity.uuid.to_string()),
         cluster: identity.map(|identity| identity.cluster.to_string()),
-        ips: addresses(&facts, &before.ips),
-        networks: networks(intent, &facts, &record, before),
+        ips: if lost {
+            Vec::new()
+        } else {
+            addresses(&facts, &before.ips)
+        },
+        networks: if lost {
+            Vec::new()
+        } else {
+            networks(intent, &facts, &record, before)
+        },
         #[expect(
             clippy::cast_possible_truncation,
             clippy::cast_sign_loss,
@@ -173,11 +182,22 @@ pub(super) fn status(
         drift: facts.drift.iter().map(|drift| drift.key.clone()).collect(),
         placement: facts.placement.clone().or_else(|| before.placement.clone()),
         current_step,
-        console_url: console.or_else(|| before.console_url.clone()),
+        console_url: console.or_else(|| before.console_url.clone().filter(|_| !lost)),
         revert: before.revert.clone(),
         reverted_to: before.reverted_to.clone(),
         record: FleetRecord::of(&record),
     }
+}
+
+/// Whether somebody removed the guest: then nothing is true of it any more.
+pub(crate) fn is_lost(outcome: &Outcome) -> bool {
+    matches!(
+        outcome,
+        Outcome::Failed {
+            why: Failure::Lost,
+            ..
+        }
+    )
 }
 
 /// Says what a guest has that is not declared, and what waits for its restart.
