@@ -30,7 +30,7 @@ pub struct Network {
     /// Card the guest sees.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub model: Option<NicModel>,
-    /// Largest packet; 1 means the bridge's.
+    /// Largest packet, 576 or more; 1 means the bridge's, and is for the model virtio only.
     #[schemars(range(min = 1, max = 65520))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mtu: Option<u32>,

@@ -355,6 +355,74 @@ fn what_could_never_start_is_refused_or_completed() {
 }
 
 #[test]
+fn memory_that_can_be_plugged_in_is_made_of_whole_modules() {
+    let mut intent = intent(Source::Empty);
+    intent.hardware.cpu.numa = Some(true);
+    intent.hardware.hotplug = Some(vec![Hotplug::Memory]);
+    let mut check = |mib: u64| {
+        intent.hardware.memory.size = Some(Size::mib(mib));
+        validate(&intent, true).map_err(|refused| refused.to_string())
+    };
+    // 32 modules of 512 MiB, 32 of 1 GiB, 32 of 2 GiB beside the first gigabyte.
+    for fits in [1024, 1536, 8192, 17408, 18432, 50176, 52224] {
+        assert_eq!(check(fits), Ok(()), "{fits}");
+    }
+    for (mib, nearest) in [
+        (9537, "9216 or 9728 MiB"),
+        (17920, "17408 or 18432 MiB"),
+        (51200, "50176 or 52224 MiB"),
+    ] {
+        let refused = check(mib).unwrap_err();
+        assert!(refused.contains(nearest), "{refused}");
+    }
+    assert!(
+        check(8_000_000)
+            .unwrap_err()
+            .contains("set it to 4178944 MiB")
+    );
+    // Pages of a gigabyte: each socket has one, and no module is smaller.
+    intent.hardware.memory.hugepages = Some(Hugepages::OneGib);
+    intent.hardware.cpu.sockets = Some(2);
+    for (mib, good) in [(1024, false), (2048, true), (2560, false), (3072, true)] {
+        intent.hardware.memory.size = Some(Size::mib(mib));
+        assert_eq!(validate(&intent, true).is_ok(), good, "{mib}");
+    }
+}
+
+#[test]
+fn a_size_of_packets_that_pve_does_not_start_with_or_ignores_is_refused() {
+    let refusal = |mtu: u16, model: Option<NicModel>, init: Option<Init>| {
+        let mut intent = intent(Source::Empty);
+        let mtu = Some(mtu);
+        intent.nics = vec![Nic {
+            mtu,
+            model,
+            ..lan()
+        }];
+        intent.init = init;
+        validate(&intent, false)
+            .err()
+            .map(|refused| refused.to_string())
+    };
+    let refused = refusal(575, None, None).unwrap();
+    assert!(refused.starts_with("networks[lan].mtu"), "{refused}");
+    for mtu in [1, 576, 9000] {
+        assert_eq!(refusal(mtu, Some(NicModel::Virtio), None), None, "{mtu}");
+    }
+    let other = Some(NicModel::E1000);
+    let refused = refusal(1400, other, None).unwrap();
+    assert!(refused.contains("change the model"), "{refused}");
+    // The guest itself is told by cloud-init, but not where what it is told was written by hand.
+    assert_eq!(refusal(1400, other, Some(Init::default())), None);
+    assert!(refusal(1, other, Some(Init::default())).is_some());
+    let by_hand = Init {
+        network_data: Some("version: 2".into()),
+        ..Init::default()
+    };
+    assert!(refusal(1400, other, Some(by_hand)).is_some());
+}
+
+#[test]
 fn features_of_containers_that_only_root_may_set_are_refused_to_others() {
     let declared = |unprivileged: bool, features: &[&str]| {
         let volume = "local:vztmpl/debian.tar.zst".to_owned();

@@ -82,7 +82,8 @@ spec:
     serialPorts: [socket]
     vga: { type: serial0 }
   networks:
-    - { name: lan, model: e1000, vlan: 7, mtu: 1400, rateLimit: 50, firewall: true }
+    - { name: lan, model: e1000, vlan: 7, rateLimit: 50, firewall: true }
+    - { name: dmz, mtu: 1400 }
   disks:
     - { name: root, size: 20Gi, discard: true, ssd: true }
     - { name: data, size: 5Gi, storage: local-lvm, cache: writeback, backup: false }
@@ -121,9 +122,10 @@ spec:
     assert!(guest.key("tags").contains("blue") && guest.key("tags").contains("web"));
     assert!(guest.key("description").contains("the kitchen sink"));
     let net = guest.key("net0");
-    for part in ["e1000", "tag=7", "mtu=1400", "rate=50", "firewall=1"] {
+    for part in ["e1000", "tag=7", "rate=50", "firewall=1"] {
         assert!(net.contains(part), "{part} is not in {net}");
     }
+    assert!(guest.key("net1").contains("mtu=1400"));
     assert!(
         guest.key("scsi0").contains("discard=on") && guest.key("scsi0").contains("ssd=1"),
         "{}",

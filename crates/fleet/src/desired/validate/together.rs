@@ -3,14 +3,19 @@
 use super::super::Invalid;
 use crate::{
     Size,
-    intent::{Bus, Disk, DiskRole, GuestIntent, Hotplug, NicModel, Source},
+    intent::{
+        Bus, Disk, DiskRole, GuestIntent, Hotplug, Hugepages, InitMode, Nic, NicModel, Source,
+    },
 };
 
 /// The only SCSI controller whose disks have I/O threads.
 pub(in crate::desired) const WITH_THREADS: &str = "virtio-scsi-single";
 
-/// The least memory of a guest that more can be plugged into.
+/// The least memory of a guest that more can be plugged into: PVE puts the rest into modules.
 const LEAST_TO_PLUG: Size = Size::gib(1);
+
+/// The smallest packets that IP gets along with.
+const LEAST_MTU: u16 = 576;
 
 /// Checks what disks and interfaces need of their bus, controller or model.
 pub(super) fn devices(intent: &GuestIntent) -> Result<(), Invalid> {
@@ -43,12 +48,37 @@ pub(super) fn devices(intent: &GuestIntent) -> Result<(), Invalid> {
     pci(intent, machine.map_or_else(|| has_origin(intent), is_q35))?;
     let other_model = |model: NicModel| model != NicModel::Virtio;
     for nic in &intent.nics {
+        if !intent.is_container() {
+            mtu(nic, intent)?;
+        }
         if nic.queues.is_some() && nic.model.is_some_and(other_model) {
             return Err(Invalid::new(
                 format!("networks[{}].queues", nic.name),
                 "are for the model virtio only: change the model, or leave them out",
             ));
         }
+    }
+    Ok(())
+}
+
+/// Checks that the size of packets is one that PVE starts a guest with, and that the guest hears of it.
+fn mtu(nic: &Nic, intent: &GuestIntent) -> Result<(), Invalid> {
+    let Some(mtu) = nic.mtu else {
+        return Ok(());
+    };
+    let field = || format!("networks[{}].mtu", nic.name);
+    if mtu != 1 && mtu < LEAST_MTU {
+        let problem = format!(
+            "is {mtu}, which no guest starts with: set {LEAST_MTU} or more, or 1 to take the bridge's"
+        );
+        return Err(Invalid::new(field(), problem));
+    }
+    let init = intent.init.as_ref();
+    let told = mtu > 1
+        && init.is_some_and(|init| init.mode == InitMode::NoCloud && init.network_data.is_none());
+    if nic.model.is_some_and(|model| model != NicModel::Virtio) && !told {
+        let problem = "reaches a card of another model than virtio through cloud-init only: change the model, or leave it out";
+        return Err(Invalid::new(field(), problem));
     }
     Ok(())
 }
@@ -109,13 +139,54 @@ pub(super) fn memory(intent: &GuestIntent) -> Result<(), Invalid> {
         return Err(Invalid::new("cpu.numaNodes", problem));
     }
     let hotplug = intent.hardware.hotplug.as_deref().unwrap_or_default();
-    if hotplug.contains(&Hotplug::Memory) && size < LEAST_TO_PLUG {
+    if hotplug.contains(&Hotplug::Memory) {
+        plugged(intent, size)?;
+    }
+    Ok(())
+}
+
+/// Checks that memory which can be plugged in is made of whole modules: with another size the guest would not start.
+fn plugged(intent: &GuestIntent, size: Size) -> Result<(), Invalid> {
+    let large = intent.hardware.memory.hugepages == Some(Hugepages::OneGib);
+    // With pages of a gigabyte each socket has the least.
+    let sockets = if large {
+        intent.hardware.cpu.sockets.unwrap_or(1)
+    } else {
+        1
+    };
+    let least = LEAST_TO_PLUG.as_mib() * u64::from(sockets);
+    let wanted = size.as_mib();
+    if wanted < least {
+        let least = Size::mib(least);
         let problem = format!(
-            "of memory needs a guest with {LEAST_TO_PLUG} at least, and this one has {size}: give it more"
+            "of memory needs a guest with {least} at least, and this one has {size}: give it more"
         );
         return Err(Invalid::new("hotplug", problem));
     }
-    Ok(())
+    let (below, above) = modules(least, if large { 1024 } else { 512 }, wanted);
+    if below == wanted {
+        return Ok(());
+    }
+    let above = above.map_or_else(String::new, |above| format!(" or {above}"));
+    let problem = format!(
+        "is {wanted} MiB, which hotplug of memory cannot make up of modules: set it to {below}{above} MiB, or take memory out of \
+         hotplug"
+    );
+    Err(Invalid::new("memory", problem))
+}
+
+/// The sizes next to a wanted one that whole modules make, in MiB. After 32 of a size they are twice as large.
+fn modules(least: u64, first: u64, wanted: u64) -> (u64, Option<u64>) {
+    let sizes = (0..8).flat_map(|doubled| std::iter::repeat_n(first << doubled, 32));
+    let mut below = least;
+    for module in sizes {
+        let above = below + module;
+        if above > wanted {
+            return (below, Some(above));
+        }
+        below = above;
+    }
+    (below, None)
 }
 
 /// The bus a disk will be on; nothing if its source decides that.
