@@ -30,6 +30,14 @@ pub(super) fn hardware(
             "set it, or give both spec.cpus and spec.memory",
         ));
     }
+    let cpu = written.cpu.as_ref();
+    let alone = |cpu: &api::vm::Cpu| cpu.sockets.is_some() && cpu.max_cpus.is_none();
+    if cpus.is_none() && cpu.is_some_and(alone) {
+        return Err(Invalid::new(
+            "spec.hardware.cpu.sockets",
+            "needs cpus, the number of CPUs on all sockets together: give spec.cpus, or leave it out",
+        ));
+    }
     of(&written, cpus, memory, adopted)
 }
 
@@ -270,7 +278,22 @@ fn efi(written: &Written, bios: Option<Bios>) -> Result<Option<EfiDisk>, Invalid
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
+
+    #[test]
+    fn sockets_of_who_has_its_cpus_from_elsewhere_are_refused_without_cpus() {
+        let spec = |cpus: Option<u32>| -> VirtualMachineSpec {
+            let hardware = json!({ "cpu": { "sockets": 2 } });
+            let spec = json!({ "adopt": { "vmid": 100 }, "hardware": hardware, "cpus": cpus });
+            serde_json::from_value(spec).unwrap()
+        };
+        let refused = hardware(&spec(None), None, true).unwrap_err().to_string();
+        assert!(refused.contains("needs cpus"), "{refused}");
+        let cpu = hardware(&spec(Some(4)), None, true).unwrap().cpu;
+        assert_eq!((cpu.sockets, cpu.cores), (Some(2), Some(2)));
+    }
 
     #[test]
     fn a_chipset_with_a_version_has_the_prefix_pve_wants() {
