@@ -113,10 +113,10 @@ pub(crate) async fn reconcile(
                 container.metadata.generation,
             );
             now.set("Ready", false, missing.reason, &missing.message);
-            let phase = if missing.invalid {
-                Phase::Failed
-            } else {
-                Phase::Pending
+            let phase = match (missing.invalid, before.vmid) {
+                (true, _) => Phase::Failed,
+                (false, Some(_)) => before.phase.unwrap_or_default(),
+                (false, None) => Phase::Pending,
             };
             let status = ContainerStatus {
                 conditions: now.done(),
@@ -406,7 +406,18 @@ fn report(
     let generation = container.metadata.generation;
     let mut now = Conditions::new(&before.conditions, context.clock.time(), generation);
     let mut step = None;
+    // What was said before was said of the spec of then.
+    let said = condition(&before.conditions, "Ready").is_some();
+    let leaves = container.metadata.deletion_timestamp.is_some();
+    let holds = outcome == Outcome::Persist && said && !leaves;
+    let seen = if holds {
+        before.observed_generation
+    } else {
+        generation
+    };
     match &outcome {
+        // Only a choice was made.
+        Outcome::Persist if holds => now.keep("Ready"),
         Outcome::Persist => now.set(
             "Ready",
             false,
@@ -455,13 +466,14 @@ fn report(
     let phase = match &outcome {
         Outcome::Settled => resting,
         Outcome::Failed { .. } => Phase::Failed,
+        Outcome::Persist if holds => before.phase.unwrap_or_default(),
         _ if record.stage >= Stage::Settled => Phase::Updating,
         _ => Phase::Provisioning,
     };
     let task = record.in_flight.first().map(|task| task.upid.to_string());
     ContainerStatus {
         conditions: now.done(),
-        observed_generation: generation,
+        observed_generation: seen,
         phase: Some(phase),
         vmid: record.identity.as_ref().map(|identity| identity.vmid.get()),
         node: facts

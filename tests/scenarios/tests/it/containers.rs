@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use api::vm::{Container, GuestRef, VMBackup, VMMigration, VMRestore, VMSnapshot};
+use api::vm::{Container, GuestRef, Phase, VMBackup, VMMigration, VMRestore, VMSnapshot};
+use pve_sim::{Action, Fault};
 use serde_json::json;
 
 use crate::prepared;
@@ -134,6 +135,37 @@ spec: { backupRef: { name: nightly }, targetName: cache-restored, start: true }
     bed.delete::<VMBackup>("nightly").await;
     bed.until_ready::<Container>("cache-restored").await;
     assert_eq!(bed.backups("nfs").await, Vec::<String>::new());
+}
+
+/// As Proxmox VE before 8.1 answers, which knows of no container what addresses it has.
+#[tokio::test(start_paused = true)]
+async fn a_start_says_nothing_new_of_containers_that_nobody_can_ask() {
+    let mut bed = prepared().await;
+    let unknown = Action::Error {
+        status: 501,
+        message: "Method 'GET /nodes/pve1/lxc/100/interfaces' not implemented".to_owned(),
+    };
+    let asking = "GET /nodes/{node}/lxc/{vmid}/interfaces";
+    bed.pve().control().inject(Fault::every(asking, unknown));
+    bed.apply(include_str!("manifests/container.yaml")).await;
+    bed.until_ready::<Container>("cache").await;
+    bed.pve().control().reset_counts();
+    assert_eq!(bed.writes_of_a_restart().await, Vec::<String>::new());
+    assert_eq!(bed.count(asking), 1, "it was asked again");
+}
+
+/// What it is made with is missing for a while, and it runs all the same.
+#[tokio::test(start_paused = true)]
+async fn a_container_that_runs_does_not_turn_pending_for_want_of_its_policy() {
+    let bed = prepared().await;
+    bed.apply(include_str!("manifests/container.yaml")).await;
+    bed.until_ready::<Container>("cache").await;
+    bed.change::<Container>("cache", json!({ "placementRef": { "name": "later" } }))
+        .await;
+    let waits: Container = bed
+        .until_reason("cache", "Ready", "PlacementPolicyNotFound")
+        .await;
+    assert_eq!(waits.status.unwrap().phase, Some(Phase::Running));
 }
 
 #[tokio::test(start_paused = true)]
