@@ -20,14 +20,10 @@ pub enum Feature {
     GuestAgent,
     /// Uploading first-boot images and removing them.
     SeedImages,
-    /// Running commands inside of guests.
-    GuestCommands,
     /// Letting nodes fetch images from a URL.
     ImageDownloads,
     /// Containers.
     Containers,
-    /// Disks for pods.
-    Volumes,
     /// Serial lines and screens of guests.
     Consoles,
     /// Snapshots and the way back.
@@ -42,8 +38,6 @@ pub enum Feature {
     HighAvailability,
     /// Firewall rules of guests.
     Firewall,
-    /// Security groups of the datacenter.
-    SecurityGroups,
     /// Devices under names of the cluster.
     Devices,
     /// The order in which guests start with their host.
@@ -52,14 +46,12 @@ pub enum Feature {
 
 impl Feature {
     /// All of them, the most basic first.
-    pub const ALL: [Feature; 17] = [
+    pub const ALL: [Feature; 14] = [
         Feature::Machines,
         Feature::GuestAgent,
         Feature::SeedImages,
-        Feature::GuestCommands,
         Feature::ImageDownloads,
         Feature::Containers,
-        Feature::Volumes,
         Feature::Consoles,
         Feature::Snapshots,
         Feature::Backups,
@@ -67,7 +59,6 @@ impl Feature {
         Feature::Pools,
         Feature::HighAvailability,
         Feature::Firewall,
-        Feature::SecurityGroups,
         Feature::Devices,
         Feature::StartupOrder,
     ];
@@ -78,10 +69,8 @@ impl Feature {
             Feature::Machines => "machines",
             Feature::GuestAgent => "guest-agent",
             Feature::SeedImages => "seed-images",
-            Feature::GuestCommands => "guest-commands",
             Feature::ImageDownloads => "image-downloads",
             Feature::Containers => "containers",
-            Feature::Volumes => "volumes",
             Feature::Consoles => "consoles",
             Feature::Snapshots => "snapshots",
             Feature::Backups => "backups",
@@ -89,7 +78,6 @@ impl Feature {
             Feature::Pools => "pools",
             Feature::HighAvailability => "high-availability",
             Feature::Firewall => "firewall",
-            Feature::SecurityGroups => "security-groups",
             Feature::Devices => "devices",
             Feature::StartupOrder => "startup-order",
         }
@@ -209,10 +197,7 @@ pub fn needs(feature: Feature, release: Release, scope: &Scope) -> Vec<Need> {
                 &["VM.GuestAgent.Audit", "VM.GuestAgent.Unrestricted"],
             );
         }
-        Feature::GuestCommands if release.major >= 9 => {
-            list.all(&guests, &["VM.GuestAgent.Unrestricted"]);
-        }
-        Feature::GuestAgent | Feature::GuestCommands => list.all(&guests, &["VM.Monitor"]),
+        Feature::GuestAgent => list.all(&guests, &["VM.Monitor"]),
         // Uploading takes one privilege, removing what was uploaded the other.
         Feature::SeedImages => list.all(
             &storages,
@@ -225,17 +210,6 @@ pub fn needs(feature: Feature, release: Release, scope: &Scope) -> Vec<Need> {
             } else {
                 list.all(&root, &["Sys.Audit", "Sys.Modify"]);
             }
-        }
-        Feature::Volumes => {
-            list.all(&guests, &["VM.Audit", "VM.Config.Disk"]);
-            list.all(
-                &storages,
-                &[
-                    "Datastore.Allocate",
-                    "Datastore.AllocateSpace",
-                    "Datastore.Audit",
-                ],
-            );
         }
         Feature::Consoles => list.all(&guests, &["VM.Console"]),
         Feature::Snapshots => list.all(&guests, &["VM.Snapshot", "VM.Snapshot.Rollback"]),
@@ -253,7 +227,7 @@ pub fn needs(feature: Feature, release: Release, scope: &Scope) -> Vec<Need> {
         }
         Feature::HighAvailability => list.all(&root, &["Sys.Audit", "Sys.Console"]),
         Feature::Firewall => list.all(&guests, &["VM.Config.Network"]),
-        Feature::SecurityGroups | Feature::StartupOrder => list.all(&root, &["Sys.Modify"]),
+        Feature::StartupOrder => list.all(&root, &["Sys.Modify"]),
         Feature::Devices if release.major >= 8 => {
             list.all(&["/mapping".to_owned()], &["Mapping.Use"]);
         }
@@ -381,7 +355,6 @@ mod tests {
         let of = |major, feature| needs(feature, Release::new(major, 0), &scope)[0].privilege();
         assert_eq!(of(8, Feature::GuestAgent), "VM.Monitor");
         assert_eq!(of(9, Feature::GuestAgent), "VM.GuestAgent.Audit");
-        assert_eq!(of(9, Feature::GuestCommands), "VM.GuestAgent.Unrestricted");
     }
 
     #[test]
