@@ -395,8 +395,8 @@ fn a_size_of_packets_that_pve_does_not_start_with_or_ignores_is_refused() {
         let mut intent = intent(Source::Empty);
         let mtu = Some(mtu);
         intent.nics = vec![Nic {
-            mtu,
             model,
+            mtu,
             ..lan()
         }];
         intent.init = init;
