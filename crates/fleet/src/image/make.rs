@@ -72,7 +72,7 @@ impl Work<'_> {
     pub(super) async fn replica(&mut self, view: &View, node: &NodeName) -> Flow<Outcome> {
         if !self.record.replicas.contains_key(node) {
             self.nobody_else_makes_it(view, node)?;
-            let chosen = self.choose(view, node);
+            let chosen = self.choose(view, node).await;
             if chosen.is_err() {
                 self.let_others_make_it();
             }
@@ -113,7 +113,7 @@ impl Work<'_> {
         }
     }
 
-    fn choose(&mut self, view: &View, node: &NodeName) -> Flow<Outcome> {
+    async fn choose(&mut self, view: &View, node: &NodeName) -> Flow<Outcome> {
         let storage = match &self.intent.download_storage {
             Some(storage) => view
                 .storage(storage, node)
@@ -149,6 +149,18 @@ impl Work<'_> {
             let text = format!("no VMID is free from {first} to {last}");
             return Err(self.wait(Waiting::Vmid, text, Duration::from_mins(1)));
         };
+        // Guests that one may not see have numbers too, and gigabytes are fetched for this one.
+        match self.cluster.client.cluster().is_free(vmid).await {
+            Ok(true) => {}
+            Ok(false) => {
+                self.take_another(vmid);
+                return Ok(Outcome::Persist);
+            }
+            Err(error) => {
+                self.give_back(vmid);
+                return Err(self.trouble("asking for a free VMID", &error));
+            }
+        }
         let volume = format!(
             "{storage}:import/oxmox-{}-{vmid}.{}",
             self.intent.key(),
@@ -236,6 +248,11 @@ impl Work<'_> {
                     return self.choose_another(node, replica).await;
                 }
                 Err(error) if error.is_guest_not_found() => {}
+                Err(error @ pve::Error::Denied { .. }) => {
+                    if self.is_anothers(replica.vmid, &error).await? {
+                        return self.choose_another(node, replica).await;
+                    }
+                }
                 Err(error) => return Err(self.trouble("reading the guest", &error)),
             }
         }
@@ -268,6 +285,23 @@ impl Work<'_> {
                 self.note_unheard(&error);
                 Err(self.trouble("importing the image", &error))
             }
+        }
+    }
+
+    /// Whether a guest that may not be read is somebody else's, and not nobody's. Ours is in its pool as soon as it is made.
+    async fn is_anothers(&mut self, vmid: Vmid, denied: &pve::Error) -> Flow<bool> {
+        match self.cluster.client.cluster().is_free(vmid).await {
+            Ok(true) => return Ok(false),
+            Ok(false) => {}
+            Err(error) => return Err(self.trouble("asking for the guest", &error)),
+        }
+        match self.cluster.is_being_made(&self.intent.owner).await {
+            Ok(false) => Ok(true),
+            Ok(true) => {
+                let text = trouble::line(denied);
+                Err(self.wait(Waiting::Privilege, text, Duration::from_secs(2)))
+            }
+            Err(error) => Err(self.trouble("looking for who makes the guest", &error)),
         }
     }
 
@@ -347,11 +381,17 @@ impl Work<'_> {
     /// The VMID turned out to be somebody else's.
     async fn choose_another(&mut self, node: &NodeName, replica: &ReplicaRecord) -> Flow<Outcome> {
         self.cluster.exit(&self.intent.owner, End::Other);
-        let now = Instant::now();
-        self.cluster.state().taken.insert(replica.vmid, now);
+        self.take_another(replica.vmid);
         self.drop_file(node, &replica.volume).await?;
         self.record.replicas.remove(node);
         Ok(Outcome::Persist)
+    }
+
+    /// Takes note that a VMID is somebody else's though no list shows it.
+    fn take_another(&self, vmid: Vmid) {
+        let now = Instant::now();
+        self.cluster.state().taken.insert(vmid, now);
+        self.give_back(vmid);
     }
 
     fn pool(&self) -> Flow<Option<PoolId>> {

@@ -52,18 +52,18 @@ impl Work<'_> {
         let best = up.min_by_key(|(_, it)| (it.stage != ReplicaStage::Clean, Reverse(it.stage)));
         let ours = best.map(|(node, _)| node.clone());
         ours.or_else(|| {
-            let there = self.there(view).into_iter().map(|(node, _)| node);
-            there.into_iter().find(|node| view.node_online(node))
+            let mut there = self.there(view).into_iter().map(|(node, _)| node);
+            there.find(|node| view.node_online(node))
         })
     }
 
     /// A node that is up where a template was begun that is not needed there any more: nobody is pinned to it by now, or it was
     /// made on another one meanwhile.
     pub(super) fn begun_elsewhere(&self, view: &View, needed: &[NodeName]) -> Option<NodeName> {
-        let replicas = self.record.replicas.iter();
-        let mut begun = replicas.filter(|(node, replica)| {
+        let mut replicas = self.record.replicas.iter();
+        let begun = replicas.find(|(node, replica)| {
             replica.stage != ReplicaStage::Clean && view.node_online(node) && !needed.contains(node)
         });
-        begun.next().map(|(node, _)| node.clone())
+        begun.map(|(node, _)| node.clone())
     }
 }

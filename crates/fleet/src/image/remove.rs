@@ -125,6 +125,13 @@ impl Work<'_> {
                     Err(error) => Err(self.trouble("asking for the template", &error)),
                 }
             }
+            // Who has rights to some guests only is refused those that do not exist.
+            Err(error @ pve::Error::Denied { .. }) => {
+                match self.cluster.client.cluster().is_free(replica.vmid).await {
+                    Ok(true) => Ok(None),
+                    _ => Err(self.trouble("reading the template", &error)),
+                }
+            }
             Err(error) => Err(self.trouble("reading the template", &error)),
         }
     }

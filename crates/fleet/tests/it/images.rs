@@ -72,6 +72,7 @@ pub(crate) async fn drive(
     record: &mut ImageRecord,
     gone: bool,
 ) -> ImageProgress {
+    let mut last = None;
     for _ in 0..2000 {
         let progress = if gone {
             bench.fleet.delete_image(intent, record).await
@@ -92,8 +93,9 @@ pub(crate) async fn drive(
             Outcome::Persist => {}
             _ => bench.run_for(Duration::from_secs(1)).await,
         }
+        last = Some(progress.outcome);
     }
-    panic!("the image does not come to rest: {record:?}");
+    panic!("the image does not come to rest: {last:?} {record:?}");
 }
 
 #[tokio::test(start_paused = true)]

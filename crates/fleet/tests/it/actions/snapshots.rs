@@ -51,10 +51,11 @@ async fn a_snapshot_that_was_begun_before_a_crash_is_removed_when_it_is_there() 
     bench.run_for(Duration::from_secs(30)).await;
     let identity = bench.record(&owner).identity.clone().unwrap();
     let intent = snapshot(identity.vmid, SnapshotWish::Present);
-    let begun = bench
-        .fleet
-        .snapshot(&intent, &ActionRecord::default())
-        .await;
+    let noted = ActionRecord::default();
+    let noted = bench.fleet.snapshot(&intent, &noted).await;
+    assert_eq!(noted.outcome, Outcome::Persist);
+    assert!(noted.record.subject.is_some(), "{noted:?}");
+    let begun = bench.fleet.snapshot(&intent, &noted.record).await;
     assert!(
         matches!(begun.outcome, Outcome::Working { .. }),
         "{begun:?}"
@@ -62,7 +63,7 @@ async fn a_snapshot_that_was_begun_before_a_crash_is_removed_when_it_is_there() 
     // What it returned is never stored.
     bench.restart();
     bench.ready().await;
-    let mut record = ActionRecord::default();
+    let mut record = noted.record;
     let intent = snapshot(identity.vmid, SnapshotWish::Absent);
     let removed = drive!(bench, snapshot, intent, record);
     assert_eq!(removed.outcome, Outcome::Gone);
@@ -514,7 +515,9 @@ async fn a_snapshot_whose_call_takes_effect_late_is_removed_with_its_object() {
     bench.cluster().control().inject(lost);
     let mut record = ActionRecord::default();
     let present = snapshot(identity.vmid, SnapshotWish::Present);
-    record = bench.fleet.snapshot(&present, &record).await.record;
+    for _ in 0..2 {
+        record = bench.fleet.snapshot(&present, &record).await.record;
+    }
     let absent = snapshot(identity.vmid, SnapshotWish::Absent);
     let waits = bench.fleet.snapshot(&absent, &record).await;
     assert!(

@@ -12,10 +12,9 @@ const URL: &str = "https://images.example.com/noble.img";
 
 /// An image, large enough for everything to take its time, on a storage that all nodes see.
 async fn shared() -> (Bench, ImageIntent) {
-    let bench = Bench::life_like(5);
-    bench.cluster().control().serve(URL, vec![7; 8 << 20]);
-    let mut bench = bench;
+    let mut bench = Bench::life_like(5);
     bench.ready().await;
+    bench.cluster().control().serve(URL, vec![7; 8 << 20]);
     let mut intent = image("noble", URL);
     intent.checksum = None;
     intent.storage = StorageId::new("ceph").unwrap();
@@ -107,8 +106,8 @@ async fn a_template_whose_node_is_down_for_long_is_made_on_another_and_both_go()
     assert_eq!(record.replicas.len(), 1, "it may be back soon: {record:?}");
     look(&mut bench, &intent, &mut record, Duration::from_mins(15)).await;
     let made = drive(&mut bench, &intent, &mut record, false).await;
-    let nodes: Vec<_> = made.facts.templates.iter().map(|(node, _)| node).collect();
-    assert_eq!(nodes.len(), 2, "{nodes:?}");
+    let mut there = made.facts.templates.iter().map(|(node, _)| node);
+    assert!(there.any(|on| *on != node), "{record:?}");
 
     bench.cluster().revive_node(node.as_str());
     look(&mut bench, &intent, &mut record, Duration::from_mins(2)).await;
