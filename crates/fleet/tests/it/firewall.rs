@@ -20,6 +20,16 @@ fn rule(dport: &str) -> FirewallRule {
     }
 }
 
+fn guest(bench: &Bench, owner: &Owner) -> pve::Qemu {
+    let identity = bench.record(owner).identity.clone().unwrap();
+    bench.client().node(&identity.node).qemu(identity.vmid)
+}
+
+async fn ports(bench: &Bench, owner: &Owner) -> Vec<String> {
+    let rules = guest(bench, owner).firewall().rules().await.unwrap();
+    rules.into_iter().filter_map(|rule| rule.dport).collect()
+}
+
 #[tokio::test(start_paused = true)]
 async fn rules_that_somebody_made_stay_until_rules_are_declared_and_then_the_declared_ones_go() {
     let mut bench = Bench::new();
@@ -27,8 +37,7 @@ async fn rules_that_somebody_made_stay_until_rules_are_declared_and_then_the_dec
     let mut intent = machine("web", TEMPLATE);
     let owner = bench.want(intent.clone());
     bench.run().await;
-    let identity = bench.record(&owner).identity.clone().unwrap();
-    let guest = bench.client().node(&identity.node).qemu(identity.vmid);
+    let guest = guest(&bench, &owner);
     let by_hand = pve::api::firewall::Rule {
         kind: "in".to_owned(),
         action: "ACCEPT".to_owned(),
@@ -38,11 +47,6 @@ async fn rules_that_somebody_made_stay_until_rules_are_declared_and_then_the_dec
         ..Default::default()
     };
     guest.firewall().add_rule(&by_hand).await.unwrap();
-    let ports = async || {
-        let rules = guest.firewall().rules().await.unwrap();
-        let ports = rules.into_iter().filter_map(|rule| rule.dport);
-        ports.collect::<Vec<_>>()
-    };
     for (rules, left) in [
         (vec![], vec!["8080"]),
         (vec![rule("22")], vec!["22"]),
@@ -55,7 +59,7 @@ async fn rules_that_somebody_made_stay_until_rules_are_declared_and_then_the_dec
         });
         bench.want(intent.clone());
         bench.run().await;
-        assert_eq!(ports().await, left, "{}", bench.stories());
+        assert_eq!(ports(&bench, &owner).await, left, "{}", bench.stories());
     }
 }
 
@@ -81,17 +85,10 @@ async fn a_change_of_rules_leaves_no_moment_without_any() {
         .control()
         .inject(pve_sim::Fault::every(route, stop));
     bench.call_now(&owner).await;
-    let identity = bench.record(&owner).identity.clone().unwrap();
-    let guest = bench.client().node(&identity.node).qemu(identity.vmid);
-    let ports = async || {
-        let rules = guest.firewall().rules().await.unwrap();
-        let ports = rules.into_iter().filter_map(|rule| rule.dport);
-        ports.collect::<Vec<_>>()
-    };
-    assert_eq!(ports().await, ["22", "80", "22", "443"]);
+    assert_eq!(ports(&bench, &owner).await, ["22", "80", "22", "443"]);
     bench.cluster().control().remove(id);
     bench.run().await;
-    assert_eq!(ports().await, ["22", "80"]);
+    assert_eq!(ports(&bench, &owner).await, ["22", "80"]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -122,11 +119,7 @@ async fn rules_of_which_one_is_refused_leave_those_that_are_there() {
             bench.stories()
         );
     }
-    let identity = bench.record(&owner).identity.clone().unwrap();
-    let guest = bench.client().node(&identity.node).qemu(identity.vmid);
-    let rules = guest.firewall().rules().await.unwrap();
-    let ports: Vec<_> = rules.into_iter().filter_map(|rule| rule.dport).collect();
-    assert_eq!(ports, ["22"], "{}", bench.stories());
+    assert_eq!(ports(&bench, &owner).await, ["22"], "{}", bench.stories());
 }
 
 #[tokio::test(start_paused = true)]
@@ -142,8 +135,7 @@ async fn firewall_rules_are_written_in_order_and_only_when_they_differ() {
     });
     let owner = bench.want(intent.clone());
     bench.run().await;
-    let identity = bench.record(&owner).identity.clone().unwrap();
-    let guest = bench.client().node(&identity.node).qemu(identity.vmid);
+    let guest = guest(&bench, &owner);
     let ports = |rules: &[pve::api::firewall::Rule]| {
         let ports = rules.iter().filter_map(|rule| rule.dport.clone());
         ports.collect::<Vec<_>>()
@@ -170,8 +162,7 @@ async fn rules_that_came_with_a_guest_stay_while_none_are_declared() {
     let mut intent = machine("web", TEMPLATE);
     let owner = bench.want(intent.clone());
     bench.run().await;
-    let identity = bench.record(&owner).identity.clone().unwrap();
-    let guest = bench.client().node(&identity.node).qemu(identity.vmid);
+    let guest = guest(&bench, &owner);
     let theirs = pve::api::firewall::Rule::new("in", "ACCEPT");
     guest.firewall().add_rule(&theirs).await.unwrap();
     for policy in [None, Some("DROP")] {
@@ -184,13 +175,6 @@ async fn rules_that_came_with_a_guest_stay_while_none_are_declared() {
         bench.run().await;
         assert_eq!(guest.firewall().rules().await.unwrap().len(), 1);
     }
-}
-
-async fn ports(bench: &Bench, owner: &Owner) -> Vec<String> {
-    let identity = bench.record(owner).identity.clone().unwrap();
-    let guest = bench.client().node(&identity.node).qemu(identity.vmid);
-    let rules = guest.firewall().rules().await.unwrap();
-    rules.into_iter().filter_map(|rule| rule.dport).collect()
 }
 
 #[tokio::test(start_paused = true)]
