@@ -1,5 +1,7 @@
 //! The difference between the configuration a guest shall have and the one it has.
 
+mod boot;
+mod cards;
 mod volumes;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -10,17 +12,15 @@ use pve::GuestConfig;
 use crate::{
     Owner, Size, StorageId,
     cloudinit::INSTANCE,
-    desired::{Desired, INSTALLER_SLOT, SEED_SLOT, TPM, Want},
+    desired::{Desired, SEED_SLOT, TPM, Want},
     facts::Drift,
-    guest::{
-        seed::{NO_DISC, PREFIX},
-        source::root_disk,
-    },
-    intent::Mac,
+    guest::seed::{NO_DISC, PREFIX},
     mark,
     prop::Prop,
 };
 
+pub(crate) use boot::{appended, boots_alike};
+pub(crate) use cards::copied_card;
 pub(crate) use volumes::{is_named, volume_item, volume_of};
 
 /// What must change.
@@ -127,7 +127,7 @@ pub(crate) fn diff(want: &Desired, owner: &Owner, have: &GuestConfig) -> Changes
             Want::State(state) => {
                 volumes::state(&mut changes, key, state, have, want.kept.get(key));
             }
-            Want::Text(order) if key == "boot" => boot(&mut changes, order, have),
+            Want::Text(order) if key == "boot" => boot::boot(&mut changes, order, have),
             Want::Items(items) if key == "machine" => {
                 let found = have.get(key);
                 let items = pinned(items, found);
@@ -183,7 +183,7 @@ pub(crate) fn diff(want: &Desired, owner: &Owner, have: &GuestConfig) -> Changes
         if let Some(found) = have.get(&key)
             && !want.keys.contains_key(&key)
         {
-            if boots_from(&changes, have, &key) && !found.contains("media=cdrom") {
+            if boot::boots_from(&changes, have, &key) && !found.contains("media=cdrom") {
                 let why = format!(
                     "{key} is no longer declared and stays, because the guest boots from it: declare it again, or another \
                      boot order"
@@ -206,7 +206,7 @@ pub(crate) fn diff(want: &Desired, owner: &Owner, have: &GuestConfig) -> Changes
     if want.keys.values().any(|wish| *wish == Want::Filtered) {
         unfiltered(&mut changes, want, have);
     }
-    bootable(&mut changes, have);
+    boot::bootable(&mut changes, have);
     changes
 }
 
@@ -224,37 +224,6 @@ fn unfiltered(changes: &mut Changes, want: &Desired, have: &GuestConfig) {
             beyond(changes, &key, Some("firewall=1"), Some(card), why);
         }
     }
-}
-
-/// Whether the guest would boot from this drive.
-fn boots_from(changes: &Changes, have: &GuestConfig, key: &str) -> bool {
-    let boot = changes.set.get("boot").map(String::as_str);
-    let boot = boot.or_else(|| have.get("boot")).unwrap_or_default();
-    match boot.strip_prefix("order=") {
-        Some(order) => is_drive(key) && order.split(';').any(|device| device == key),
-        // Who was made before there were orders.
-        None => root_disk(have).is_some_and(|root| root.slot.to_string() == key),
-    }
-}
-
-/// PVE refuses a boot order that names what is not there: it is left until that is back.
-fn bootable(changes: &mut Changes, have: &GuestConfig) {
-    let Some(boot) = changes.set.get("boot") else {
-        return;
-    };
-    let there = |device: &str| {
-        let stays = have.get(device).is_some() && !changes.delete.contains(device);
-        stays || changes.set.contains_key(device)
-    };
-    let order = boot.strip_prefix("order=").unwrap_or_default();
-    let Some(missing) = order.split(';').find(|device| !there(device)) else {
-        return;
-    };
-    let why = format!("the boot order waits for {missing}, which is not there");
-    let boot = boot.clone();
-    changes.set.remove("boot");
-    changes.drift.retain(|drift| drift.key != "boot");
-    beyond(changes, "boot", Some(&boot), have.get("boot"), why);
 }
 
 fn beyond(
@@ -372,11 +341,11 @@ fn one(
         Want::Exactly(items) => {
             let there = Prop::parse(key, found.unwrap_or_default());
             let kept = there.without(dropped);
-            let known = |name: &str| items.get(name).is_some() || CARRIED.contains(&name);
+            let known = |name: &str| items.get(name).is_some() || cards::CARRIED.contains(&name);
             let only_known = kept.items().all(|(name, _)| known(name));
             if !items.satisfied_by(key, &kept) || !only_known || kept != there {
                 let mut items = items.clone();
-                for name in CARRIED {
+                for name in cards::CARRIED {
                     if items.get(name).is_none() {
                         items.maybe(name, kept.get(name));
                     }
@@ -386,7 +355,7 @@ fn one(
         }
         Want::Card { whole, said, mac } => match found {
             None => set(changes, key, whole.print(key), None),
-            Some(text) => card(changes, key, said.clone(), *mac, text),
+            Some(text) => cards::card(changes, key, said.clone(), *mac, text),
         },
         Want::Exists(value) => {
             if found.is_none() {
@@ -439,42 +408,6 @@ fn pinned(items: &Prop, found: Option<&str>) -> Prop {
     items
 }
 
-/// Says about an interface what is declared, and leaves the rest as it is.
-fn card(changes: &mut Changes, key: &str, mut said: Prop, mac: Option<Mac>, found: &str) {
-    let mut there = Prop::parse(key, found);
-    let is_model = |(_, value): &(&str, &str)| value.parse::<Mac>().is_ok();
-    let model = |card: &Prop| card.items().find(is_model).map(|(name, _)| name.to_owned());
-    let (wanted, has) = (model(&said), model(&there));
-    if let (None, Some(has), Some(mac)) = (&wanted, &has, mac) {
-        said.set(has, mac.to_string());
-    }
-    let is_so = |(name, value): (&str, &str)| {
-        let has = there.get(name);
-        has.is_some_and(|has| has.eq_ignore_ascii_case(value))
-    };
-    if said.items().all(is_so) {
-        return;
-    }
-    if let (Some(_), Some(has)) = (wanted, has) {
-        there.remove(&has);
-    }
-    set(changes, key, said.over(&there).print(key), Some(found));
-}
-
-/// Items PVE itself adds to an interface.
-const CARRIED: &[&str] = &["firewall", "link_down"];
-
-/// The interface of a copy, of which no more is known than what it keeps of its source's. Its hardware address is new: any value
-/// that differs will do.
-pub(crate) fn copied_card(key: &str, card: &str) -> String {
-    let source = Prop::parse(key, card);
-    let mut copy = Prop::parse(key, "virtio,bridge=?");
-    for name in CARRIED {
-        copy.maybe(name, source.get(name));
-    }
-    copy.print(key)
-}
-
 /// With `base64=1` every text of the string is encoded, also those we did not write.
 fn smbios(items: &Prop, there: &Prop) -> Prop {
     let mut out = items.over(&Prop::default());
@@ -503,28 +436,6 @@ fn is_instance(serial: &str) -> bool {
     text.is_ok_and(|text| text.starts_with(INSTANCE.as_bytes()))
 }
 
-fn boot(changes: &mut Changes, wanted: &str, have: &GuestConfig) {
-    let found = have.get("boot");
-    let fits = |found| equal(wanted, found) || boots_alike(wanted, found, have);
-    if !found.is_some_and(fits) {
-        set(changes, "boot", wanted.to_owned(), found);
-    }
-}
-
-/// Whether a boot order is the wanted one but for CD drives at its end: PVE appends a drive to it whenever a disc is put in or
-/// taken out, and nothing is ever started from there.
-pub(crate) fn boots_alike(wanted: &str, found: &str, have: &GuestConfig) -> bool {
-    let (Some(wanted), Some(found)) = (wanted.strip_prefix("order="), found.strip_prefix("order="))
-    else {
-        return false;
-    };
-    let mut found = found.split(';');
-    let begins = wanted.split(';').all(|device| found.next() == Some(device));
-    let ours = |device: &str| [SEED_SLOT, INSTALLER_SLOT].contains(&device);
-    let is_disc = |device: &str| have.get(device).is_some_and(is_disc);
-    begins && found.all(|device| ours(device) || is_disc(device))
-}
-
 /// Whether a drive is a CD drive, and not the one of PVE's own cloud-init.
 fn is_disc(value: &str) -> bool {
     value.contains("media=cdrom") && !is_cloudinit(value)
@@ -546,20 +457,6 @@ fn is_cloudinit(value: &str) -> bool {
     let file = volume.rsplit([':', '/']).next().unwrap_or_default();
     let name = file.split('.').next().unwrap_or_default();
     name == "cloudinit" || name.ends_with("-cloudinit")
-}
-
-/// The boot order once these keys are set: PVE appends every CD drive among them that was not in it. `None` if it stays.
-pub(crate) fn appended(have: &GuestConfig, set: &BTreeMap<String, String>) -> Option<String> {
-    let order = have.get("boot")?.strip_prefix("order=")?;
-    let before: Vec<&str> = order.split(';').filter(|it| !it.is_empty()).collect();
-    let is_new = |key: &str, value: &str| is_drive(key) && is_disc(value) && !before.contains(&key);
-    let new = set.iter().filter(|(key, value)| is_new(key, value));
-    let new: Vec<&str> = new.map(|(key, _)| key.as_str()).collect();
-    if before.is_empty() || new.is_empty() {
-        return None;
-    }
-    let all = [before, new].concat();
-    Some(format!("order={}", all.join(";")))
 }
 
 fn equal(a: &str, b: &str) -> bool {
