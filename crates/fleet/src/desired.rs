@@ -305,6 +305,8 @@ pub(crate) struct Context<'a> {
     pub(crate) default_storage: Option<&'a str>,
     /// The guest is made from nothing, so it needs what a template would bring.
     pub(crate) from_scratch: bool,
+    /// It was configured once: an installer has been put in.
+    pub(crate) configured: bool,
     /// PVE's major release.
     pub(crate) major: u32,
 }
@@ -338,7 +340,7 @@ pub(crate) fn virtual_machine(
     devices::nics(&mut want, intent, identity);
     disks::disks(&mut want, intent, identity, context)?;
     options(&mut want, intent);
-    if let Source::Iso { volume } = &intent.source {
+    if let Some(volume) = installer(intent, context) {
         let installer = Prop::parse(INSTALLER_SLOT, &format!("{volume},media=cdrom"));
         want.keys.insert(
             INSTALLER_SLOT.to_owned(),
@@ -347,7 +349,7 @@ pub(crate) fn virtual_machine(
     }
     want.no_foreign_seed = !identity.adopted;
     first_boot(&mut want, intent, identity, context)?;
-    boot(&mut want, intent, identity)?;
+    boot(&mut want, intent, identity, context)?;
     for (key, value) in &intent.hardware.extra {
         if want.keys.contains_key(key) {
             return Err(Invalid::new(
@@ -358,6 +360,14 @@ pub(crate) fn virtual_machine(
         want.text(key, Some(value));
     }
     Ok(want)
+}
+
+/// The disc a guest is to be installed from: put in when it is made, and left alone from then on.
+fn installer<'a>(intent: &'a GuestIntent, context: Context<'_>) -> Option<&'a String> {
+    match &intent.source {
+        Source::Iso { volume } if !context.configured => Some(volume),
+        _ => None,
+    }
 }
 
 fn smbios(want: &mut Desired, intent: &GuestIntent, identity: &Identity, context: Context<'_>) {
@@ -492,7 +502,12 @@ fn first_boot(
 }
 
 /// The boot order is always said: a copy with a disk that does not boot is the commonest complaint.
-fn boot(want: &mut Desired, intent: &GuestIntent, identity: &Identity) -> Result<(), Invalid> {
+fn boot(
+    want: &mut Desired,
+    intent: &GuestIntent,
+    identity: &Identity,
+    context: Context<'_>,
+) -> Result<(), Invalid> {
     let order: Vec<String> = if let Some(order) = &intent.hardware.boot_order {
         let devices = order.iter().map(|name| device(name, intent, identity));
         devices
@@ -509,7 +524,7 @@ fn boot(want: &mut Desired, intent: &GuestIntent, identity: &Identity) -> Result
             .and_then(|disk| identity.disks.get(&disk.name))
             .or_else(|| identity.disks.get(disks::ROOT_NAME));
         let mut order: Vec<String> = root.iter().map(ToString::to_string).collect();
-        if matches!(intent.source, Source::Iso { .. }) {
+        if installer(intent, context).is_some() {
             order.push(INSTALLER_SLOT.to_owned());
         }
         order

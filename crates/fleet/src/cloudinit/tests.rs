@@ -42,7 +42,7 @@ fn guest(nics: Vec<Nic>) -> (GuestIntent, Identity) {
         disks: BTreeMap::new(),
         mounts: BTreeMap::new(),
         brought: std::collections::BTreeSet::new(),
-        origin: crate::record::Origin::New,
+        origin: None,
         adopted: false,
     };
     (intent, identity)

@@ -5,7 +5,7 @@ use crate::{
         Agent, Bios, Bus, Container, Disk, DiskRole, EfiDisk, FirewallIntent, Hotplug, Hugepages,
         Init, Mac, Nic, NicModel, NumaNode, PciDevice, Startup, Tpm, TpmVersion,
     },
-    record::{NicIdentity, Origin},
+    record::NicIdentity,
 };
 
 fn intent(source: Source) -> GuestIntent {
@@ -36,7 +36,7 @@ fn identity() -> Identity {
         ]),
         mounts: BTreeMap::new(),
         brought: BTreeSet::new(),
-        origin: Origin::New,
+        origin: None,
         adopted: false,
     }
 }
@@ -49,6 +49,7 @@ fn context() -> Context<'static> {
         default_storage: Some("ceph"),
         cloudinit_storage: Some("ceph"),
         from_scratch: true,
+        configured: false,
         major: 9,
     }
 }

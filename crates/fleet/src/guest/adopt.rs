@@ -153,7 +153,7 @@ fn adopted(pass: &Pass<'_>, vmid: Vmid, node: NodeName, config: &GuestConfig) ->
         disks,
         mounts: BTreeMap::new(),
         brought: BTreeSet::new(),
-        origin: Origin::New,
+        origin: Some(Origin::New),
         adopted: true,
     }
 }

@@ -51,7 +51,7 @@ impl Pass<'_> {
             changes.keep(kept);
             model = Arc::new(with);
         }
-        let copied = super::choose::is_copy(&self.intent.source);
+        let copied = self.was_copied(identity);
         if let Some(Want::Exists(password)) = want.keys.get("cipassword")
             && copied
             && self.record.stage < Stage::Configured
@@ -66,7 +66,7 @@ impl Pass<'_> {
         }
         self.be_gentle(&mut changes, &model);
         self.correct_sizes(&mut changes, &model);
-        self.keep_what_was_brought(&mut changes);
+        self.keep_what_was_brought(identity, &mut changes);
         self.refuse_to_shrink(&mut changes)?;
         if let Some(why) = changes.nowhere.first() {
             return Err(self.wait(Waiting::Space, why.clone(), Duration::from_secs(30)));
@@ -109,17 +109,18 @@ impl Pass<'_> {
 
     /// Whether a protection would be the source's, which PVE copies: nobody has asked for it here.
     pub(super) fn has_sources_protection(&self, identity: &Identity) -> bool {
-        self.origin(identity) != Origin::New
-            && self.record.stage < Stage::Configured
-            && !identity.adopted
+        self.was_copied(identity) && self.record.stage < Stage::Configured && !identity.adopted
     }
 
-    /// What the guest was made from: who removes it does not say it any more, and early records do not.
+    /// What the guest was made from.
     pub(super) fn origin(&self, identity: &Identity) -> Origin {
-        match identity.origin {
-            Origin::New => Origin::of(&self.intent.source),
-            known => known,
-        }
+        let declared = || Origin::of(&self.intent.source);
+        identity.origin.unwrap_or_else(declared)
+    }
+
+    /// Whether what it was made from brought its first configuration along.
+    pub(super) fn was_copied(&self, identity: &Identity) -> bool {
+        self.origin(identity) != Origin::New
     }
 
     /// A disk that was grown and is shown smaller than that has had a value since that was written before, and waited for a
@@ -143,10 +144,10 @@ impl Pass<'_> {
     }
 
     /// A copy cannot be smaller than its source: what a disk brought along is not taken for a wish to shrink it.
-    fn keep_what_was_brought(&mut self, changes: &mut Changes) {
+    fn keep_what_was_brought(&mut self, identity: &Identity, changes: &mut Changes) {
         // What it is larger by later on, it was not brought with.
         let new = self.record.stage < Stage::Configured;
-        let copied = super::choose::is_copy(&self.intent.source);
+        let copied = self.was_copied(identity);
         for (slot, has, wanted) in std::mem::take(&mut changes.shrink) {
             if new && copied && !self.record.brought.contains_key(&slot) {
                 self.event(

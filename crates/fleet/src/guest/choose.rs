@@ -171,7 +171,7 @@ impl Pass<'_> {
             bridges: self.intent.nics.iter().map(|n| n.bridge.clone()).collect(),
             ..Ask::default()
         };
-        let brought = is_copy(&self.intent.source);
+        let brought = Origin::of(&self.intent.source) != Origin::New;
         let original = first.and_then(root_disk);
         let disks = self.intent.disks.iter().filter_map(|disk| {
             let copied = brought && disk.role != DiskRole::Data;
@@ -348,7 +348,7 @@ impl Pass<'_> {
             disks: BTreeMap::new(),
             mounts: BTreeMap::new(),
             brought: BTreeSet::new(),
-            origin: Origin::of(&self.intent.source),
+            origin: Some(Origin::of(&self.intent.source)),
             adopted: false,
         };
         match source {
@@ -500,9 +500,4 @@ impl Pass<'_> {
 pub(super) fn derive_mac(seed: &str, nic: &str) -> Mac {
     let hash = Sha256::digest(format!("{seed}/{nic}"));
     Mac::local([hash[0], hash[1], hash[2], hash[3], hash[4], hash[5]])
-}
-
-/// Whether the source brings the guest's first configuration along.
-pub(super) fn is_copy(source: &Source) -> bool {
-    matches!(source, Source::Template { .. } | Source::Backup { .. })
 }

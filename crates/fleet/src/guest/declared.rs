@@ -10,7 +10,7 @@ use crate::{
     desired::{self, Context, Desired, ROOT_NAME, Want},
     diff::{self, Changes},
     prop::Prop,
-    record::{Identity, Kept, SeedState},
+    record::{Identity, Kept, SeedState, Stage},
     view::View,
 };
 
@@ -51,7 +51,8 @@ impl Pass<'_> {
             told: self.record.seed.is_some(),
             cloudinit_storage: init_storage.as_ref().map(StorageId::as_str),
             default_storage: default.as_ref().map(StorageId::as_str),
-            from_scratch: !super::choose::is_copy(&self.intent.source) && !identity.adopted,
+            from_scratch: !self.was_copied(identity) && !identity.adopted,
+            configured: self.record.stage >= Stage::Configured,
             major: self
                 .cluster
                 .state()
@@ -105,7 +106,7 @@ impl Pass<'_> {
             self.name_volumes(&model);
         }
         self.record.tags = self.own_tags();
-        self.record.declared = self.ours_to_take_back(&want);
+        self.record.declared = self.ours_to_take_back(&identity, &want);
         self.record.applied = Some(self.desired(view, &identity)?.digest());
         self.record.identity = Some(identity);
         Ok(())
@@ -122,8 +123,8 @@ impl Pass<'_> {
     }
 
     /// What of it is taken back when it is no longer declared. What a source has brought is its own.
-    fn ours_to_take_back(&self, want: &Desired) -> BTreeSet<String> {
-        let copied = super::choose::is_copy(&self.intent.source);
+    fn ours_to_take_back(&self, identity: &Identity, want: &Desired) -> BTreeSet<String> {
+        let copied = self.was_copied(identity);
         let mut options = want.options();
         options.retain(|key| {
             let unsure = copied && desired::MAY_BE_THE_SOURCES.contains(&key.as_str());

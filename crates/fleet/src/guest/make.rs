@@ -23,7 +23,7 @@ use crate::{
     mark,
     place::Reach,
     prop::Prop,
-    record::{Identity, Stage, StepKind},
+    record::{Identity, Origin, Stage, StepKind},
     trouble::Trouble,
     view::View,
 };
@@ -34,6 +34,16 @@ pub(super) const UNNAMED: &str = ":?";
 impl Pass<'_> {
     /// Sends what makes the guest.
     pub(super) async fn make(&mut self, view: &View, identity: &Identity) -> Flow<Outcome> {
+        if self.origin(identity) != Origin::of(&self.intent.source) {
+            // Disks and options were chosen for another kind of source.
+            let why = "what the guest is made from is of another kind now";
+            if self.record.stage == Stage::New {
+                return Ok(self.choose_again(why));
+            }
+            let message =
+                format!("{why} than what it was begun from: delete it, or declare that again");
+            return Err(self.wait(Waiting::Source, message, std::time::Duration::from_mins(1)));
+        }
         let originals = self.originals(view).await?;
         let original = nearest(&originals, identity);
         if matches!(self.intent.source, Source::Template { .. }) && original.is_none() {
@@ -423,6 +433,33 @@ impl Pass<'_> {
                 Ok((StepKind::Create, message, node.create_lxc(&create).await))
             }
         }
+    }
+
+    /// Refuses to make a thin disk, of which nobody said where it shall be, on a storage that has none.
+    fn may_be_thin(
+        &self,
+        view: &View,
+        identity: &Identity,
+        original: Option<&Original>,
+    ) -> Flow<()> {
+        let copied = original.and_then(|original| root_disk(&original.config)?.storage);
+        let default = self.default_storage(view, &identity.node);
+        for disk in self
+            .intent
+            .disks
+            .iter()
+            .filter(|disk| disk.storage.is_none())
+        {
+            let with_source = copied.clone().filter(|_| disk.role == DiskRole::Root);
+            let Some(storage) = with_source.or(default.clone()) else {
+                continue;
+            };
+            if let Some(row) = view.storage(&storage, &identity.node) {
+                desired::may_be_thin(disk, &storage, row)
+                    .map_err(|invalid| failed(Failure::Invalid, invalid.to_string()))?;
+            }
+        }
+        Ok(())
     }
 
     /// Waits while there is no storage for something that must be made.

@@ -38,19 +38,19 @@ pub struct Identity {
     /// The disks and file systems that were there when they got their names: they came with the source, or were found.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub brought: BTreeSet<String>,
-    /// What it is made from: who removes it need not know that any more.
-    #[serde(default, skip_serializing_if = "Origin::is_new")]
-    pub origin: Origin,
+    /// What it is made from, which is declared only until it is made: what a source is called may mean something else later.
+    /// Early records do not say it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub origin: Option<Origin>,
     /// The guest was there before and has been taken over.
     #[serde(default, skip_serializing_if = "is_false")]
     pub adopted: bool,
 }
 
 /// What a guest is made from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Origin {
     /// Nothing that had a configuration.
-    #[default]
     New,
     /// Another guest.
     Copy,
@@ -66,11 +66,6 @@ impl Origin {
             Source::Backup { .. } => Self::Backup,
             _ => Self::New,
         }
-    }
-
-    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks like this")]
-    fn is_new(&self) -> bool {
-        *self == Self::New
     }
 }
 

@@ -37,7 +37,7 @@ fn guest(nics: Vec<Nic>) -> (GuestIntent, Identity) {
         disks: BTreeMap::new(),
         mounts: std::collections::BTreeMap::new(),
         brought: std::collections::BTreeSet::new(),
-        origin: fleet::record::Origin::New,
+        origin: None,
         adopted: false,
     };
     (intent, identity)

@@ -2,7 +2,7 @@
 
 use fleet::{
     Outcome, PowerFact, Size,
-    intent::{CloneMode, Disk, DiskRole, Power, Readiness, Source, TemplateRef},
+    intent::{CloneMode, Disk, DiskRole, Power, Readiness, Source, TemplateRef, Update},
 };
 use pve::{NodeName, StorageId, api::guest::DeleteGuest};
 
@@ -530,4 +530,50 @@ async fn room_for_a_thick_copy_is_looked_for_where_its_source_is() {
         );
     }
     assert!((1..=2).contains(&waits), "{waits}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_guest_stays_as_it_was_made_when_its_source_is_of_another_kind_by_now() {
+    let template = machine("web", TEMPLATE).source;
+    let image = Source::Volume {
+        volume: "local:import/ubuntu-24.04-server-cloudimg-amd64.qcow2".to_owned(),
+    };
+    let installer = Source::Iso {
+        volume: "local:iso/win11.iso".to_owned(),
+    };
+    for (made_of, now) in [
+        (template.clone(), installer.clone()),
+        (image.clone(), template),
+        (image, installer),
+    ] {
+        let mut bench = Bench::new();
+        bench.ready().await;
+        let vmid = pve::Vmid::new(9000).unwrap();
+        let original = bench.client().node(&NodeName::new("pve1").unwrap());
+        let old = pve::GuestConfig::new()
+            .with("scsihw", "lsi")
+            .with("ostype", "win10");
+        let change = pve::ConfigChange::set(old);
+        original.qemu(vmid).configure(&change).await.unwrap();
+        let mut intent = machine("web", TEMPLATE);
+        intent.source = made_of;
+        intent.policy.update = Update::RestartIfNeeded;
+        let owner = bench.want(intent.clone());
+        bench.run().await;
+        assert_eq!(
+            bench.progress(&owner).outcome,
+            Outcome::Settled,
+            "{}",
+            bench.stories()
+        );
+        let before = config_of(&bench, &owner).await;
+        intent.source = now;
+        bench.want(intent);
+        bench.run().await;
+        let progress = bench.progress(&owner);
+        assert_eq!(progress.outcome, Outcome::Settled, "{}", bench.stories());
+        assert_eq!(progress.facts.pending, Vec::<String>::new());
+        assert_eq!(config_of(&bench, &owner).await, before);
+        assert_eq!(bench.inventory().await.of(&owner).len(), 1);
+    }
 }

@@ -9,7 +9,7 @@ use api::vm::{
 use fleet::{
     ClusterName, GuestIntent, GuestRecord,
     intent::{CloneMode, Payload, Source, TemplateRef},
-    record::{Stage, Subject},
+    record::{Origin, Stage, Subject},
 };
 use kube::ResourceExt as _;
 
@@ -65,6 +65,13 @@ pub(super) async fn intent(
             "OriginRemoved",
             "the spec no longer says what the machine was made from",
         )),
+        // What the image is called may have become something else since.
+        Ok(Source::Iso { .. } | Source::Volume { .. }) if is_copy(&record) => {
+            refs::forgotten(Missing::new(
+                "OriginRemoved",
+                "the VMImage no longer names what the machine was copied from",
+            ))
+        }
         other => other?,
     };
     let defaults = provider.spec.defaults.clone().unwrap_or_default();
@@ -98,6 +105,13 @@ pub(super) async fn intent(
 /// Whether the guest has read what there was to read.
 fn has_booted(record: &GuestRecord) -> bool {
     record.booted || record.identity.as_ref().is_some_and(|it| it.adopted)
+}
+
+/// Whether there is a guest that was made as a copy.
+fn is_copy(record: &GuestRecord) -> bool {
+    let identity = record.identity.as_ref();
+    let made = identity.filter(|_| record.stage >= Stage::Made);
+    made.is_some_and(|it| it.origin == Some(Origin::Copy))
 }
 
 /// Whether the machine was made as a copy, though its spec may no longer say so: then its disks came with the source, and
