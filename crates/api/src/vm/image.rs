@@ -155,12 +155,15 @@ impl JsonSchema for ImageSource {
 /// A digest.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
+#[x_kube(
+    validation = Rule::new("self.value.size() == (has(self.algorithm) && self.algorithm == 'sha512' ? 128 : 64)").message("value has 64 hexadecimal digits for sha256 and 128 for sha512: set algorithm to what the digest is")
+)]
 pub struct Checksum {
     /// Algorithm.
     #[serde(default)]
     pub algorithm: ChecksumAlgorithm,
     /// The digest in hexadecimal.
-    #[schemars(length(min = 32, max = 128), regex(pattern = r"^[0-9a-fA-F]+$"))]
+    #[schemars(length(min = 64, max = 128), regex(pattern = r"^[0-9a-fA-F]+$"))]
     pub value: String,
 }
 

@@ -87,7 +87,7 @@ async fn what_cannot_be_is_refused_by_the_real_server_with_the_way_out() {
 apiVersion: infra.virtrigaud.io/v1beta1
 kind: VMImage
 metadata: { name: odd }
-spec: { source: 9000, checksum: { value: deadbeefdeadbeefdeadbeefdeadbeef } }
+spec: { source: 9000, checksum: { value: deadbeefdeadbeefdeadbeefdeadbeefdeadbeefdeadbeefdeadbeefdeadbeef } }
 ";
     let outcome = k8s.kubectl.run(&["apply", "-f", "-"], image).await.unwrap();
     assert!(

@@ -269,6 +269,36 @@ spec: { source: ubunut-22-template }
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_machine_stays_the_copy_it_is_when_its_image_becomes_an_installer() {
+    let bed = crate::with_machine().await;
+    let before = bed.guest("web-server").await;
+    bed.change::<VMImage>("ubuntu-22", json!({ "source": "local:iso/win11.iso" }))
+        .await;
+    bed.sleep(Duration::from_mins(10)).await;
+    bed.until_ready::<VirtualMachine>("web-server").await;
+    let now = bed.guest("web-server").await;
+    assert_eq!(now.config, before.config);
+    assert_eq!(now.process, before.process, "it runs on");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_checksum_of_another_algorithm_is_refused_before_anything_is_fetched() {
+    let bed = prepared().await;
+    let url = "http://127.0.0.1:9/noble.img";
+    for (checksum, digits) in [
+        (json!({ "value": "0".repeat(128) }), "128"),
+        (json!({ "value": DIGEST, "algorithm": "sha512" }), "128"),
+    ] {
+        let image = image("odd", url, &json!({ "checksum": checksum }));
+        let refused = bed.try_apply(&image).await.unwrap_err().to_string();
+        assert!(
+            refused.contains(digits) && refused.contains("set algorithm"),
+            "{refused}"
+        );
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_checksum_without_a_download_is_refused() {
     let bed = prepared().await;
     for source in [
