@@ -148,6 +148,7 @@ impl Desired {
             Want::Description(text) => text.as_ref().is_some_and(|text| !text.is_empty()),
             // A container can do without: it then has all of its node's.
             _ if *key == "cores" => self.keys.contains_key("rootfs"),
+            _ if IN_PARTS.contains(&key.as_str()) => false,
             _ => is_option(key) || *key == TPM,
         });
         let whole = whole.map(|(key, _)| key.clone());
@@ -180,16 +181,19 @@ impl Desired {
                         text.get_or_insert_default();
                     }
                     Some(_) => {}
+                    // Earlier records name these as a whole, too.
+                    None if IN_PARTS.contains(&declared.as_str()) => {}
                     None => {
                         self.absent.insert(declared.clone());
                     }
                 }
                 continue;
             };
-            if self
-                .own_items(key)
-                .is_some_and(|items| items.get(item).is_none())
-            {
+            let is_dropped = match self.own_items(key) {
+                Some(items) => items.get(item).is_none(),
+                None => IN_PARTS.contains(&key) && !self.keys.contains_key(key),
+            };
+            if is_dropped {
                 let dropped = self.dropped.entry(key.to_owned()).or_default();
                 dropped.insert(item.to_owned());
             }
@@ -199,7 +203,8 @@ impl Desired {
     /// Whether a key is declared, or taken out where it is not.
     pub(crate) fn owns(&self, key: &str) -> bool {
         let card = self.own_all_nics && key.starts_with("net");
-        card || self.keys.contains_key(key) || self.absent.contains(key)
+        let item = self.dropped.contains_key(key);
+        card || item || self.keys.contains_key(key) || self.absent.contains(key)
     }
 
     /// Whether a look at everything shows nothing else than this.
@@ -252,6 +257,9 @@ impl Desired {
 
 /// Options that a source may have as they are declared: then they are its own, and nobody's to take back.
 pub(crate) const MAY_BE_THE_SOURCES: &[&str] = &["cores", "numa", "ostype", "swap"];
+
+/// Options of items that say something each: what a source says in others stays when one is no longer declared.
+const IN_PARTS: &[&str] = &["cpu", "features", "startup", "vga"];
 
 /// Whether a key is an option that a guest can do without, and not a part of what it is.
 fn is_option(key: &str) -> bool {

@@ -147,6 +147,11 @@ pub(crate) fn diff(want: &Desired, owner: &Owner, have: &GuestConfig) -> Changes
             _ => one(&mut changes, key, wish, owner, have.get(key), dropped),
         }
     }
+    for (key, dropped) in &want.dropped {
+        if !want.keys.contains_key(key) {
+            bereft(&mut changes, key, dropped, have.get(key));
+        }
+    }
     if let Some(volume) = &want.ejected
         && let Some(found) = have
             .get(SEED_SLOT)
@@ -271,6 +276,21 @@ fn drift(changes: &mut Changes, key: &str, declared: Option<&str>, found: Option
 fn set(changes: &mut Changes, key: &str, value: String, found: Option<&str>) {
     drift(changes, key, Some(&value), found);
     changes.set.insert(key.to_owned(), value);
+}
+
+/// Takes items out of a key of which nothing else is declared.
+fn bereft(changes: &mut Changes, key: &str, items: &BTreeSet<String>, found: Option<&str>) {
+    let there = Prop::parse(key, found.unwrap_or_default());
+    let left = there.without(Some(items));
+    if left == there {
+        return;
+    }
+    if left.items().next().is_some() {
+        set(changes, key, left.print(key), found);
+    } else {
+        drift(changes, key, None, found);
+        changes.delete.insert(key.to_owned());
+    }
 }
 
 fn words(found: Option<&str>) -> BTreeSet<String> {

@@ -348,6 +348,27 @@ fn items_that_are_no_longer_declared_are_taken_back_and_others_stay() {
 }
 
 #[test]
+fn the_last_item_that_is_no_longer_declared_takes_no_others_along() {
+    let have = config(&[
+        ("cpu", "host,flags=+aes"),
+        ("startup", "order=1"),
+        ("vga", "std"),
+    ]);
+    let mut before = desired(&[]);
+    before.items("cpu", Prop::parse("cpu", "flags=+aes"));
+    before.items("startup", Prop::parse("startup", "order=1"));
+    let mut declared = before.options();
+    for earlier in ["", "cpu"] {
+        let mut now = desired(&[]);
+        declared.extend((!earlier.is_empty()).then(|| earlier.to_owned()));
+        now.take_back(&declared);
+        let changes = diff(&now, &owner(), &have);
+        assert_eq!(changes.set["cpu"], "host");
+        assert_eq!(changes.delete, BTreeSet::from(["startup".to_owned()]));
+    }
+}
+
+#[test]
 fn firmware_that_was_made_otherwise_is_reported_and_left() {
     let want = StateWant {
         make: Make::New("ceph:1".to_owned()),
