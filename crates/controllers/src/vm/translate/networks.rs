@@ -7,6 +7,7 @@ use api::vm::{
     default_bridge,
 };
 use fleet::intent::{Addressing, Dynamic, Nic, NicModel, Route};
+use ipnet::IpNet;
 
 use super::Invalid;
 
@@ -55,20 +56,22 @@ pub(crate) fn container_nic(
     let mut addressing = Addressing::default();
     match network.address.as_deref() {
         None | Some("dhcp") => addressing.ipv4 = Dynamic::Dhcp,
-        Some(text) => addressing
-            .addresses
-            .push(parse(&format!("{field}.address"), text)?),
+        Some(text) => {
+            let fixed = address(&format!("{field}.address"), text, Family::V4)?;
+            addressing.addresses.push(fixed);
+        }
     }
     match network.address6.as_deref() {
         None => {}
         Some("dhcp") => addressing.ipv6 = Dynamic::Dhcp,
         Some("auto") => addressing.ipv6 = Dynamic::Auto,
-        Some(text) => addressing
-            .addresses
-            .push(parse(&format!("{field}.address6"), text)?),
+        Some(text) => {
+            let fixed = address(&format!("{field}.address6"), text, Family::V6)?;
+            addressing.addresses.push(fixed);
+        }
     }
-    addressing.gateway4 = optional_ip(&format!("{field}.gateway"), network.gateway.as_deref())?;
-    addressing.gateway6 = optional_ip(&format!("{field}.gateway6"), network.gateway6.as_deref())?;
+    let gateways = (network.gateway.as_deref(), network.gateway6.as_deref());
+    let addressing = through(field, addressing, gateways)?;
     Ok(Nic {
         name: network.name.clone(),
         bridge,
@@ -135,16 +138,23 @@ fn addressing(field: &str, network: &Network) -> Result<Addressing, Invalid> {
 
 fn fixed_addresses(field: &str, fixed: &StaticIp) -> Result<Addressing, Invalid> {
     let mut addresses = Vec::new();
-    for (key, text) in [("address", &fixed.address), ("address6", &fixed.address6)] {
+    for (key, text, family) in [
+        ("address", &fixed.address, Family::V4),
+        ("address6", &fixed.address6, Family::V6),
+    ] {
         if let Some(text) = text {
-            addresses.push(parse(&format!("{field}.{key}"), text)?);
+            addresses.push(address(&format!("{field}.{key}"), text, family)?);
         }
     }
     let mut routes = Vec::new();
     for (at, route) in fixed.routes.iter().enumerate() {
+        let to: IpNet = parse(&format!("{field}.routes[{at}].to"), &route.to)?;
+        let field = format!("{field}.routes[{at}].via");
+        let via = parse(&field, &route.via)?;
+        Family::of(to.addr()).holds(&field, via)?;
         routes.push(Route {
-            to: parse(&format!("{field}.routes[{at}].to"), &route.to)?,
-            via: parse(&format!("{field}.routes[{at}].via"), &route.via)?,
+            to,
+            via,
             metric: route.metric,
         });
     }
@@ -152,19 +162,83 @@ fn fixed_addresses(field: &str, fixed: &StaticIp) -> Result<Addressing, Invalid>
     for (at, text) in fixed.dns.iter().enumerate() {
         dns.push(parse(&format!("{field}.dns[{at}]"), text)?);
     }
-    Ok(Addressing {
+    let addressing = Addressing {
         addresses,
-        gateway4: optional_ip(&format!("{field}.gateway"), fixed.gateway.as_deref())?,
-        gateway6: optional_ip(&format!("{field}.gateway6"), fixed.gateway6.as_deref())?,
         routes,
         dns,
         search: fixed.search_domains.clone(),
         ..Addressing::default()
-    })
+    };
+    let gateways = (fixed.gateway.as_deref(), fixed.gateway6.as_deref());
+    through(field, addressing, gateways)
 }
 
-fn optional_ip(field: &str, text: Option<&str>) -> Result<Option<IpAddr>, Invalid> {
-    text.map(|text| parse(field, text)).transpose()
+/// A guest may drop its whole network configuration over one address of the wrong family.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Family {
+    V4,
+    V6,
+}
+
+impl Family {
+    fn of(address: IpAddr) -> Self {
+        if address.is_ipv4() {
+            Self::V4
+        } else {
+            Self::V6
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::V4 => "IPv4",
+            Self::V6 => "IPv6",
+        }
+    }
+
+    fn holds(self, field: &str, address: IpAddr) -> Result<(), Invalid> {
+        if Self::of(address) == self {
+            return Ok(());
+        }
+        let text = format!(
+            "{address} is not an {} address, which it must be",
+            self.name()
+        );
+        Err(Invalid::new(field, text))
+    }
+}
+
+fn address(field: &str, text: &str, family: Family) -> Result<IpNet, Invalid> {
+    let net: IpNet = parse(field, text)?;
+    family.holds(field, net.addr())?;
+    Ok(net)
+}
+
+/// Addresses with their gateways, of which each needs an address of its family.
+fn through(
+    field: &str,
+    mut addressing: Addressing,
+    gateways: (Option<&str>, Option<&str>),
+) -> Result<Addressing, Invalid> {
+    let gateway = |key: &str, text: Option<&str>, family: Family| {
+        let Some(text) = text else { return Ok(None) };
+        let field = format!("{field}.{key}");
+        let via = parse(&field, text)?;
+        family.holds(&field, via)?;
+        let mut addresses = addressing.addresses.iter();
+        if addresses.any(|net| Family::of(net.addr()) == family) {
+            return Ok(Some(via));
+        }
+        let text = format!(
+            "has no effect without a fixed {} address beside it",
+            family.name()
+        );
+        Err(Invalid::new(field, text))
+    };
+    let gateway4 = gateway("gateway", gateways.0, Family::V4)?;
+    let gateway6 = gateway("gateway6", gateways.1, Family::V6)?;
+    (addressing.gateway4, addressing.gateway6) = (gateway4, gateway6);
+    Ok(addressing)
 }
 
 fn parse<T: FromStr>(field: &str, text: &str) -> Result<T, Invalid>
@@ -173,4 +247,56 @@ where
 {
     text.parse()
         .map_err(|error: T::Err| Invalid::new(field, format!("{text:?}: {error}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fixed(text: &str) -> Result<Addressing, String> {
+        let fixed = serde_json::from_str(text).unwrap();
+        fixed_addresses("staticIP", &fixed).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn addresses_gateways_and_routes_of_another_family_are_refused_by_their_field() {
+        for (field, text) in [
+            ("address:", r#"{"address": "2001:db8::5/64"}"#),
+            ("address6:", r#"{"address6": "10.0.0.5/24"}"#),
+            (
+                "gateway:",
+                r#"{"address": "10.0.0.5/24", "gateway": "2001:db8::1"}"#,
+            ),
+            (
+                "gateway6:",
+                r#"{"address6": "2001:db8::5/64", "gateway6": "10.0.0.1"}"#,
+            ),
+            (
+                "gateway:",
+                r#"{"address6": "2001:db8::5/64", "gateway": "10.0.0.1"}"#,
+            ),
+            (
+                "gateway6:",
+                r#"{"address": "10.0.0.5/24", "gateway6": "2001:db8::1"}"#,
+            ),
+            (
+                "routes[0].via:",
+                r#"{"address": "10.0.0.5/24", "routes": [{"to": "10.1.0.0/16", "via": "fe80::1"}]}"#,
+            ),
+        ] {
+            let refused = fixed(text).unwrap_err();
+            assert!(
+                refused.starts_with(&format!("staticIP.{field}")),
+                "{text}: {refused}"
+            );
+        }
+    }
+
+    #[test]
+    fn both_families_go_beside_each_other() {
+        let both = r#"{"address": "10.0.0.5/24", "gateway": "10.0.0.1", "address6": "2001:db8::5/64", "gateway6": "fe80::1",
+            "routes": [{"to": "::/0", "via": "fe80::2"}]}"#;
+        let both = fixed(both).unwrap();
+        assert!(both.gateway4.is_some() && both.gateway6.is_some());
+    }
 }
