@@ -75,13 +75,8 @@ impl Settings {
 pub(super) async fn settings(context: &Context, provider: &Provider) -> Result<Settings, Lookup> {
     let env = environment(context, provider).await?;
     let secret = credentials_secret(context, provider).await?;
-    let value = |key: &str, variable: &str| {
-        secret
-            .get(key)
-            .or_else(|| env.get(variable))
-            .map(|text| text.trim())
-            .filter(|text| !text.is_empty())
-    };
+    let in_secret = |key: &str| said(&secret, key);
+    let value = |key: &str, variable: &str| in_secret(key).or_else(|| said(&env, variable));
     let endpoint = provider
         .spec
         .endpoint
@@ -99,37 +94,28 @@ pub(super) async fn settings(context: &Context, provider: &Provider) -> Result<S
             .map(|more| more.trim_end_matches('/').to_owned()),
     );
 
-    let token = (
-        value("token_id", "PVE_TOKEN_ID"),
-        value("token_secret", "PVE_TOKEN_SECRET"),
-    );
-    let login = (
-        value("username", "PVE_USERNAME"),
-        value("password", "PVE_PASSWORD"),
-    );
-    let mut hasher = DefaultHasher::new();
-    (token, login).hash(&mut hasher);
-    let refused = |error: pve::InvalidId| Missing::new("CredentialsInvalid", error.to_string());
-    let credentials = match (token, login) {
-        ((Some(id), Some(secret)), _) => Credentials::token(id, secret).map_err(refused)?,
-        (_, (Some(user), Some(password))) => {
-            Credentials::password(user, password).map_err(refused)?
-        }
-        _ => {
-            let name = provider
-                .spec
-                .credential_secret_ref
-                .as_ref()
-                .map_or(DEFAULT_SECRET, |r| &r.name);
-            return Err(Missing::new(
-                "CredentialsMissing",
-                format!(
-                    "Secret {name:?} must hold token_id and token_secret, or username and password; create it, or name another one in spec.credentialSecretRef"
-                ),
-            )
-            .into());
-        }
+    let Some((who, proof)) = login(&secret, &env) else {
+        let name = provider
+            .spec
+            .credential_secret_ref
+            .as_ref()
+            .map_or(DEFAULT_SECRET, |r| &r.name);
+        return Err(Missing::new(
+            "CredentialsMissing",
+            format!(
+                "Secret {name:?} must hold token_id and token_secret, or username and password; create it, or name another one in spec.credentialSecretRef"
+            ),
+        )
+        .into());
     };
+    let mut hasher = DefaultHasher::new();
+    (who, proof).hash(&mut hasher);
+    let credentials = match who {
+        Who::Token(id) => Credentials::token(id, proof),
+        Who::User(name) => Credentials::password(name, proof),
+    };
+    let credentials =
+        credentials.map_err(|error| Missing::new("CredentialsInvalid", error.to_string()))?;
     let root = matches!(&credentials, Credentials::Password { user, .. } if user.to_string() == "root@pam");
     let insecure = provider.spec.insecure_skip_verify || flag(&env, "PVE_INSECURE_SKIP_VERIFY")?;
     let trust = if insecure {
@@ -151,6 +137,40 @@ pub(super) async fn settings(context: &Context, provider: &Provider) -> Result<S
         root,
         credentials: hasher.finish(),
     })
+}
+
+/// Who logs in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Who<'a> {
+    Token(&'a str),
+    User(&'a str),
+}
+
+/// Who logs in, and with what: a whole pair in the Secret goes before what the environment completes.
+fn login<'a>(
+    secret: &'a BTreeMap<String, String>,
+    env: &'a BTreeMap<String, String>,
+) -> Option<(Who<'a>, &'a str)> {
+    let own = |key| said(secret, key);
+    let any = |key, variable| own(key).or_else(|| said(env, variable));
+    let token = |id, proof| Some((Who::Token(id?), proof?));
+    let user = |name, proof| Some((Who::User(name?), proof?));
+    token(own("token_id"), own("token_secret"))
+        .or_else(|| user(own("username"), own("password")))
+        .or_else(|| {
+            let id = any("token_id", "PVE_TOKEN_ID");
+            token(id, any("token_secret", "PVE_TOKEN_SECRET"))
+        })
+        .or_else(|| {
+            let name = any("username", "PVE_USERNAME");
+            user(name, any("password", "PVE_PASSWORD"))
+        })
+}
+
+/// What is empty is as good as not there.
+fn said<'a>(values: &'a BTreeMap<String, String>, key: &str) -> Option<&'a str> {
+    let text = values.get(key).map(|text| text.trim());
+    text.filter(|text| !text.is_empty())
 }
 
 /// Whose certificates are trusted. What is empty is as good as not there: a template that fills Secrets in leaves such entries.
@@ -291,6 +311,27 @@ mod tests {
             refused.contains("LOG_LEVEL") && refused.contains("trace"),
             "{refused}"
         );
+    }
+
+    #[test]
+    fn a_whole_pair_of_the_secret_goes_before_the_environment() {
+        let map = |entries: &[(&str, &str)]| -> BTreeMap<String, String> {
+            let owned = |(key, value): &(&str, &str)| ((*key).to_owned(), (*value).to_owned());
+            entries.iter().map(owned).collect()
+        };
+        let env = map(&[("PVE_TOKEN_ID", "a@pve!env"), ("PVE_TOKEN_SECRET", "e")]);
+        let root = map(&[("username", "root@pam"), ("password", "p")]);
+        assert_eq!(login(&root, &env), Some((Who::User("root@pam"), "p")));
+        let both = map(&[
+            ("username", "root@pam"),
+            ("password", "p"),
+            ("token_id", "a@pve!own"),
+            ("token_secret", "s"),
+        ]);
+        assert_eq!(login(&both, &env), Some((Who::Token("a@pve!own"), "s")));
+        let half = map(&[("token_id", "a@pve!own"), ("password", " ")]);
+        assert_eq!(login(&half, &env), Some((Who::Token("a@pve!own"), "e")));
+        assert_eq!(login(&half, &map(&[("PVE_PASSWORD", "p")])), None);
     }
 
     #[test]
