@@ -36,11 +36,11 @@ pub use policy::{Deletion, Loss, Management, Policy, Readiness, Update};
 pub use secret::Payload;
 pub use source::{CloneMode, Source, TemplateRef};
 
-use std::ops::RangeInclusive;
+use std::{collections::BTreeSet, ops::RangeInclusive};
 
 use uuid::Uuid;
 
-use crate::{ClusterName, Owner, PowerFact, Vmid};
+use crate::{ClusterName, Owner, PowerFact, StorageId, Vmid};
 
 /// Whether the guest shall run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -180,6 +180,20 @@ impl GuestIntent {
             adopt: None,
             proof: None,
         }
+    }
+
+    /// The storages that its disks are declared on, and moved to where they are elsewhere.
+    pub fn storages(&self) -> BTreeSet<StorageId> {
+        let disks = self.disks.iter().filter(|disk| !disk.stays);
+        let disks = disks.filter_map(|disk| disk.storage.clone());
+        let mounts = self
+            .container
+            .iter()
+            .flat_map(|container| &container.mounts);
+        let mounts = mounts.filter(|mount| !mount.stays);
+        disks
+            .chain(mounts.filter_map(|mount| mount.storage.clone()))
+            .collect()
     }
 
     /// Whether this asks for a container rather than a virtual machine.

@@ -42,7 +42,10 @@ pub const MIGRATION_FAILED: &str = "MigrationFailed";
     )
 )]
 #[serde(rename_all = "camelCase")]
-#[x_kube(validation = Rule::new("self == oldSelf").message("a VMMigration is done once and cannot change; make another one"))]
+#[x_kube(
+    validation = Rule::new("self == oldSelf").message("a VMMigration is done once and cannot change; make another one"),
+    validation = Rule::new("!has(self.targetStorage) || (has(self.withLocalDisks) && self.withLocalDisks)").message("targetStorage is for disks that are copied along; set withLocalDisks, or remove it")
+)]
 pub struct VMMigrationSpec {
     /// The machine, or with `kind: Container` a container, which is restarted on the way.
     pub vm_ref: GuestRef,
@@ -53,7 +56,8 @@ pub struct VMMigrationSpec {
     /// Copy disks on local storages along. Without it such a machine is refused.
     #[serde(default)]
     pub with_local_disks: bool,
-    /// Storage for copied disks; the same name on the target when left out.
+    /// Storage for copied disks; the same name on the target when left out. A disk that is declared on another storage, by the machine
+    /// or its class, would be moved back: such a migration is refused.
     #[schemars(length(max = 100))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub target_storage: Option<String>,

@@ -6,8 +6,7 @@ use api::vm::{
     Container, FleetRecord, GuestKind, GuestRef, Phase, PowerState, RevertWish, VirtualMachine,
 };
 use fleet::{
-    ActionFacts, ActionRecord, ClusterName, Outcome, Owner, Vmid,
-    intent::Placement,
+    ActionFacts, ActionRecord, ClusterName, GuestIntent, Outcome, Owner, Vmid,
     record::{Likeness, Stage, Subject},
 };
 
@@ -93,14 +92,11 @@ impl Guest {
         }
     }
 
-    /// Where it may be: what placement heeds, and the bridges it needs.
-    pub(super) async fn wishes(
-        &self,
-        context: &Context,
-    ) -> Result<(Placement, Vec<String>), Lookup> {
+    /// What is declared of it.
+    pub(super) async fn declared(&self, context: &Context) -> Result<GuestIntent, Lookup> {
         match self {
-            Guest::Machine(machine) => machine::wishes(context, machine).await,
-            Guest::Container(container) => container::wishes(context, container).await,
+            Guest::Machine(machine) => machine::declared(context, machine).await,
+            Guest::Container(container) => container::declared(context, container).await,
         }
     }
 

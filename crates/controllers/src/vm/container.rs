@@ -7,7 +7,7 @@ use api::vm::{
 };
 use fleet::{
     GuestIntent, GuestProgress, GuestRecord, Outcome, PowerFact,
-    intent::{Container as Lxc, Disk, DiskRole, MountPoint, Placement, Source},
+    intent::{Container as Lxc, Disk, DiskRole, MountPoint, Source},
     record::Stage,
 };
 use kube::ResourceExt as _;
@@ -190,15 +190,13 @@ fn stay<'a>(container: &'a Container, status: &'a ContainerStatus) -> Stay<'a> {
     }
 }
 
-/// Where a container may be: what placement heeds, and the bridges it needs.
-pub(super) async fn wishes(
+/// What is declared of a container, with everything it refers to.
+pub(super) async fn declared(
     context: &Context,
     container: &Container,
-) -> Result<(Placement, Vec<String>), Lookup> {
+) -> Result<GuestIntent, Lookup> {
     let status = container.status.clone().unwrap_or_default();
-    let intent = intent(context, container, &status).await?;
-    let bridges = intent.nics.into_iter().map(|nic| nic.bridge).collect();
-    Ok((intent.placement, bridges))
+    intent(context, container, &status).await
 }
 
 impl removal::KeepsGuest for ContainerStatus {

@@ -10,7 +10,7 @@ use api::vm::{
     FleetRecord, GuestRef, ManagementPolicy, VirtualMachine, VirtualMachineSpec,
     VirtualMachineStatus,
 };
-use fleet::{ClusterName, GuestIntent, GuestProgress, GuestRecord, Outcome, intent::Placement};
+use fleet::{ClusterName, GuestIntent, GuestProgress, GuestRecord, Outcome};
 use kube::ResourceExt as _;
 
 pub(crate) use self::report::{addresses, differences, doing, is_lost};
@@ -45,15 +45,13 @@ impl crate::removal::KeepsGuest for VirtualMachineStatus {
     }
 }
 
-/// Where a machine may be: what placement heeds, and the bridges it needs.
-pub(crate) async fn wishes(
+/// What is declared of a machine, with everything it refers to.
+pub(crate) async fn declared(
     context: &Context,
     machine: &VirtualMachine,
-) -> Result<(Placement, Vec<String>), Lookup> {
+) -> Result<GuestIntent, Lookup> {
     let status = machine.status.clone().unwrap_or_default();
-    let intent = resolve::intent(context, machine, &status).await?;
-    let bridges = intent.nics.into_iter().map(|nic| nic.bridge).collect();
-    Ok((intent.placement, bridges))
+    resolve::intent(context, machine, &status).await
 }
 
 /// The cluster a machine's guest was put on.

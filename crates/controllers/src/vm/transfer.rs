@@ -1,6 +1,6 @@
 //! `VMMigration` and `VMBackup`: done once.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use api::vm::{
     BackupCompression, BackupMode as Mode, Bytes, DeletionPolicy, FleetRecord, GuestRef, Phase,
@@ -182,7 +182,8 @@ pub(crate) async fn reconcile(
     }
 }
 
-/// What a migration asks for, and of which guest. Until the node is `chosen`, what the guest asks of its node must be known.
+/// What a migration asks for, and of which guest. Until the node is `chosen`, what is declared of the guest must be known where it
+/// matters.
 async fn wanted(
     context: &Context,
     place: &str,
@@ -194,10 +195,13 @@ async fn wanted(
     if !chosen {
         refs::may_use(context, place, &target.cluster)?;
     }
-    if intent.target.is_none() && !chosen {
-        let wishes = target.guest.wishes(context).await;
+    if (intent.target.is_none() || intent.target_storage.is_some()) && !chosen {
+        let guest = target.guest.declared(context).await;
         // What is wrong with the guest may be put right.
-        (intent.placement, intent.bridges) = wishes.map_err(Lookup::may_come)?;
+        let guest = guest.map_err(Lookup::may_come)?;
+        intent.declared = guest.storages();
+        intent.bridges = guest.nics.into_iter().map(|nic| nic.bridge).collect();
+        intent.placement = guest.placement;
     }
     Ok((intent, target))
 }
@@ -234,6 +238,7 @@ fn migration_intent(migration: &VMMigration, target: &Target) -> Result<Migratio
             .as_deref()
             .map(|name| storage("spec.targetStorage", name))
             .transpose()?,
+        declared: BTreeSet::new(),
     })
 }
 

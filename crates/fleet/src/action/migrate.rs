@@ -70,6 +70,7 @@ impl Act<'_> {
             self.may_map_storage(intent, &row)?;
         }
         let Some(target) = self.record.target.clone() else {
+            self.would_stay(intent, &view, &row).await?;
             return self.choose_target(intent, &view, &row).await;
         };
         if row.node == target {
@@ -284,6 +285,40 @@ impl Act<'_> {
             "targetStorage: guest {} is under high availability, which moves it and leaves its disks where they are; ask for \
              another move without it, or take the guest out of high availability first",
             intent.guest
+        );
+        self.events.push(Event::warning("CannotMove", text.clone()));
+        self.let_go();
+        Err(failed(Failure::Unsupported, text))
+    }
+
+    /// Refuses to move disks away from where they are declared, since they would be moved back.
+    async fn would_stay(
+        &mut self,
+        intent: &MigrationIntent,
+        view: &View,
+        row: &GuestRow,
+    ) -> Flow<()> {
+        let Some(to) = &intent.target_storage else {
+            return Ok(());
+        };
+        if intent.declared.iter().all(|declared| declared == to) {
+            return Ok(());
+        }
+        let Some(config) = self.checked(row).await? else {
+            return Err(not_meant(intent));
+        };
+        let all = volumes(&config).into_iter();
+        let back = all.filter_map(|(key, volume)| {
+            let on = storage_of(&volume)?;
+            let local = view.storage(&on, &row.node).is_some_and(|row| !row.shared);
+            (local && on != *to && intent.declared.contains(&on)).then_some((key, on))
+        });
+        let Some((key, on)) = back.into_iter().next() else {
+            return Ok(());
+        };
+        let text = format!(
+            "targetStorage: {key} is declared to be on {on}, and would be moved back there from {to}: declare {to} where {on} is \
+             declared, which moves it, or ask for a move without targetStorage"
         );
         self.events.push(Event::warning("CannotMove", text.clone()));
         self.let_go();

@@ -1,5 +1,7 @@
 //! Things done to a guest that already exists: snapshots, migrations, backups.
 
+use std::collections::BTreeSet;
+
 use super::Placement;
 use crate::{ClusterName, NodeName, Owner, StorageId, Vmid, record::Likeness};
 
@@ -68,6 +70,8 @@ pub struct MigrationIntent {
     pub with_local_disks: bool,
     /// The storage local disks go to; `None` keeps the names.
     pub target_storage: Option<StorageId>,
+    /// The storages that its disks are declared on: what leaves one of these is brought back by who keeps the guest.
+    pub declared: BTreeSet<StorageId>,
 }
 
 /// How a running guest is kept consistent during a backup.

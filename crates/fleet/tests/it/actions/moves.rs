@@ -27,6 +27,7 @@ async fn a_running_guest_moves_and_its_own_record_follows() {
         online: true,
         with_local_disks: false,
         target_storage: None,
+        declared: std::collections::BTreeSet::new(),
     };
     let mut record = ActionRecord::default();
     let moved = drive!(bench, migrate, intent, record);
@@ -50,6 +51,7 @@ fn anywhere(name: &str, guest: pve::Vmid) -> MigrationIntent {
         online: true,
         with_local_disks: true,
         target_storage: None,
+        declared: std::collections::BTreeSet::new(),
     }
 }
 
@@ -248,6 +250,41 @@ async fn a_guest_that_is_off_goes_where_there_is_a_device_for_it() {
     let moved = drive!(bench, migrate, intent, record);
     assert_eq!(moved.outcome, Outcome::Settled, "{:?}", moved.events);
     assert_eq!(record.target, Some(pve::NodeName::new("pve2").unwrap()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn disks_do_not_go_to_a_storage_that_they_would_be_moved_back_from() {
+    let mut bench = Bench::new();
+    bench.ready().await;
+    let mut wish = machine("web", TEMPLATE);
+    wish.disks[0].storage = Some("tank".parse().unwrap());
+    bench.want(wish.clone());
+    bench.run().await;
+    let vmid = bench.record(&owner("web")).identity.as_ref().unwrap().vmid;
+    let mut intent = anywhere("web", vmid);
+    intent.target_storage = Some("local-lvm".parse().unwrap());
+    intent.declared.insert("tank".parse().unwrap());
+    let mut record = ActionRecord::default();
+    let refused = drive!(bench, migrate, intent, record);
+    assert!(
+        matches!(&refused.outcome, Outcome::Failed { message, .. }
+            if message.starts_with("targetStorage: scsi0 is declared to be on tank")),
+        "{:?}",
+        refused.outcome
+    );
+    assert_eq!(asked(&bench, "/migrate"), 0);
+
+    wish.disks[0].stays = true;
+    bench.want(wish);
+    intent.declared.clear();
+    let mut record = ActionRecord::default();
+    let moved = drive!(bench, migrate, intent, record);
+    assert_eq!(moved.outcome, Outcome::Settled, "{:?}", moved.events);
+    bench.run().await;
+    bench.run_for(Duration::from_mins(10)).await;
+    let config = crate::sources::config_of(&bench, &owner("web")).await;
+    assert!(config.get("scsi0").unwrap().starts_with("local-lvm:"));
+    assert_eq!(asked(&bench, "/move_disk"), 0);
 }
 
 /// PVE hands such a move to high availability, and the storage is lost on the way.
