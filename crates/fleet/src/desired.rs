@@ -26,7 +26,7 @@ use crate::{
 
 pub(crate) use disks::{DiskWant, Make, ROOT_CANDIDATES, ROOT_NAME, StateWant, is_linked};
 pub(crate) use lxc::container;
-pub(crate) use validate::{is_root_only, suits, suits_source, validate};
+pub(crate) use validate::{is_root_only, may_be_thin, suits, suits_source, validate};
 
 /// A field that cannot be what it is, and the way out.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

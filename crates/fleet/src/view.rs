@@ -110,6 +110,11 @@ impl StorageRow {
     pub(crate) fn holds(&self, content: &str) -> bool {
         self.available && self.content.iter().any(|c| c == content)
     }
+
+    /// Whether its volumes take all their space at once.
+    pub(crate) fn is_thick(&self) -> bool {
+        matches!(self.kind.as_str(), "lvm" | "iscsi" | "iscsidirect")
+    }
 }
 
 impl View {

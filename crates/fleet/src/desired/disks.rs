@@ -72,6 +72,8 @@ pub(crate) struct DiskWant {
     pub(crate) bus: Option<Bus>,
     /// The format it shall have, if it matters.
     pub(crate) format: Option<String>,
+    /// It shall have all its space from the beginning.
+    pub(crate) thick: bool,
     /// Options it shall have.
     pub(crate) options: Prop,
 }
@@ -104,6 +106,7 @@ pub(super) fn disks(
                 size: disk.size,
                 bus: disk.bus,
                 format: disk.format.clone(),
+                thick: disk.thin == Some(false),
                 options,
             }),
         );

@@ -6,8 +6,9 @@ use pve::{GuestConfig, Release};
 
 use super::Invalid;
 use crate::{
-    intent::{DiskRole, GuestIntent, Hotplug, Source},
-    view::View,
+    StorageId,
+    intent::{Disk, DiskRole, GuestIntent, Hotplug, Source},
+    view::{StorageRow, View},
 };
 
 /// Options only `root@pam` with a password may set.
@@ -147,21 +148,30 @@ pub(crate) fn suits(
         let Some(storage) = disk.storage.as_ref().filter(|_| disk.thin == Some(true)) else {
             continue;
         };
-        let kind = view
-            .storages
-            .iter()
-            .find(|((id, _), _)| id == storage)
-            .map(|(_, row)| row.kind.as_str());
-        if let Some(kind @ ("lvm" | "iscsi" | "iscsidirect")) = kind {
-            return Err(Invalid::new(
-                format!("disks[{}]", disk.name),
-                format!(
-                    "is thin, but storage '{storage}' ({kind}) has thick volumes only: ask for thick, or choose another storage"
-                ),
-            ));
+        let mut rows = view.storages.iter();
+        if let Some((_, row)) = rows.find(|((id, _), _)| id == storage) {
+            may_be_thin(disk, storage, row)?;
         }
     }
     Ok(())
+}
+
+/// Refuses a thin disk on a storage that has none.
+pub(crate) fn may_be_thin(
+    disk: &Disk,
+    storage: &StorageId,
+    row: &StorageRow,
+) -> Result<(), Invalid> {
+    if disk.thin != Some(true) || !row.is_thick() {
+        return Ok(());
+    }
+    let kind = &row.kind;
+    Err(Invalid::new(
+        format!("disks[{}]", disk.name),
+        format!(
+            "is thin, but storage '{storage}' ({kind}) has thick volumes only: ask for thick, or choose another storage"
+        ),
+    ))
 }
 
 fn root_only(intent: &GuestIntent) -> Result<(), Invalid> {

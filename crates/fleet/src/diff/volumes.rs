@@ -90,7 +90,7 @@ pub(super) fn disk(
     }
 }
 
-/// What a disk was made with and keeps: its bus and its format.
+/// What a disk was made with and keeps: its bus, its format, and how it takes space.
 fn as_made(changes: &mut Changes, key: &str, want: &DiskWant, volume: &str) {
     let bus = key.trim_end_matches(|c: char| c.is_ascii_digit());
     let format = match volume.rsplit_once('.') {
@@ -108,6 +108,14 @@ fn as_made(changes: &mut Changes, key: &str, want: &DiskWant, volume: &str) {
             );
             beyond(changes, key, Some(wanted), Some(has), why);
         }
+    }
+    let grows = format != "raw" || volume.contains("/base-") || volume.contains(":base-");
+    if want.thick && want.format.is_none() && grows {
+        let why = format!(
+            "{key} ({volume}) takes space as it is written and goes on so, though thick is declared: declare thin, or a new disk \
+             under another name"
+        );
+        beyond(changes, key, Some("thick"), Some(volume), why);
     }
 }
 

@@ -19,7 +19,7 @@ use crate::{
     desired::{self, Desired, Want},
     diff::{self, Changes},
     gate::{End, Key},
-    intent::{CloneMode, Disk, Source},
+    intent::{CloneMode, Disk, DiskRole, Source},
     mark,
     place::Reach,
     prop::Prop,
@@ -50,6 +50,7 @@ impl Pass<'_> {
             let message = "the source is gone from where it was".to_owned();
             return Err(self.wait(Waiting::Source, message, std::time::Duration::from_secs(15)));
         }
+        self.may_be_thin(view, identity, original)?;
         if !self.enter(view, identity, original) {
             // Without the length of the line, which would be a new message for everybody in it all the time.
             let message = "in line for node, storage or template".to_owned();

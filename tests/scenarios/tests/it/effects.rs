@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use api::vm::{Container, Provider, VirtualMachine};
+use api::vm::{Container, Provider, VMImage, VirtualMachine};
 use kube::api::{Patch, PatchParams};
 use scenarios::Bed;
 use serde_json::json;
@@ -112,6 +112,7 @@ clusters:
       - { id: san, type: lvm, content: [images], capacity-gib: 1000, shared: true, options: { vgname: san } }
     guests:
       - { vmid: 9000, node: pve1, storage: files, disk-gib: 4, template: true, options: { name: ubuntu-22-template } }
+      - { vmid: 9001, node: pve1, storage: san, disk-gib: 4, template: true, options: { name: on-san } }
 ",
         )
         .start()
@@ -131,6 +132,41 @@ clusters:
         refused.contains("thick volumes only") && refused.contains("san"),
         "{refused}"
     );
+    // Nor where the template brings the disk.
+    bed.delete::<VirtualMachine>("web-server").await;
+    bed.change::<VMImage>("ubuntu-22", json!({ "source": 9001 }))
+        .await;
+    let root = json!({ "disks": [{ "name": "root", "size": "8Gi", "type": "thin" }] });
+    let refused = refusal(&bed, root).await;
+    assert!(
+        refused.contains("disks[root]: is thin") && refused.contains("'san'"),
+        "{refused}"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_disk_that_shall_be_thick_later_says_that_it_stays_as_it_was_made() {
+    let bed = with_machine().await;
+    let thick = json!({ "disks": [{ "name": "root", "size": "40Gi", "type": "thick" }] });
+    bed.change::<VirtualMachine>("web-server", thick).await;
+    let told: VirtualMachine = bed
+        .until("web-server", "told of", |vm: &VirtualMachine| {
+            let conditions = vm.status.iter().flat_map(|status| &status.conditions);
+            let mut conditions = conditions.filter(|it| it.type_ == "Drifted");
+            conditions.any(|it| it.status == "True" && it.message.contains("scsi0"))
+        })
+        .await;
+    assert!(told.status.unwrap().vmid.is_some());
+    let said = bed.story("web-server").await;
+    assert!(said.contains("though thick is declared"), "{said}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_thick_disk_is_no_file_that_grows() {
+    let bed = prepared().await;
+    let disks = json!([{ "name": "data", "size": "1Gi", "type": "thick", "format": "qcow2" }]);
+    let refused = refusal(&bed, json!({ "disks": disks })).await;
+    assert!(refused.contains("disks[data].format: qcow2"), "{refused}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -19,6 +19,16 @@ const LEAST_MTU: u16 = 576;
 
 /// Checks what disks and interfaces need of their bus, controller or model.
 pub(super) fn devices(intent: &GuestIntent) -> Result<(), Invalid> {
+    for disk in intent.disks.iter().filter(|disk| disk.thin == Some(false)) {
+        if let Some(format @ ("qcow2" | "vmdk")) = disk.format.as_deref() {
+            return Err(Invalid::new(
+                format!("disks[{}].format", disk.name),
+                format!(
+                    "{format} grows as it is written, and the disk is thick: ask for raw, or for a thin disk"
+                ),
+            ));
+        }
+    }
     let controller = intent.hardware.scsi_controller.as_deref();
     for disk in intent
         .disks
