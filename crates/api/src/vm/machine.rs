@@ -140,7 +140,8 @@ pub struct VirtualMachineSpec {
     /// Virtual hardware, field by field instead of the class's.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hardware: Option<Box<Hardware>>,
-    /// The policy that says where it may run.
+    /// The policy that says where it is placed and moved to. A machine that exists is not moved by another policy: a VMMigration does
+    /// that, and heeds it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub placement_ref: Option<LocalRef>,
     /// The one node to run on. A running machine is migrated there.

@@ -40,7 +40,8 @@ use super::{common::ConditionList, quantity::Bytes};
 )]
 #[serde(rename_all = "camelCase")]
 pub struct VMPlacementPolicySpec {
-    /// The only nodes to use; all of the Provider's when empty.
+    /// The only nodes to use; all of the Provider's when empty. Like the rest of a policy it is heeded when a machine is placed or
+    /// moved: one that is on another node by then stays there until a VMMigration moves it.
     #[schemars(length(max = 64))]
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub node_selector: Vec<String>,
