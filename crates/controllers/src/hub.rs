@@ -73,6 +73,11 @@ impl<K: Kind> Watch<K> {
         self.subscribers.push(Box::new(tell));
     }
 
+    /// Never watches: there is nothing of this kind for us.
+    pub(crate) fn pass_over(self) {
+        self.notes.is_seen();
+    }
+
     /// Watches until dropped. Of what cannot be read, the object's events tell.
     pub(crate) fn run(self, api: Api<Readable<K>>, events: Arc<Events>) -> BoxFuture<'static, ()> {
         let Self {

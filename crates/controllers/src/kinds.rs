@@ -75,12 +75,18 @@ macro_rules! kinds {
                 })*
             }
 
-            /// Watches one namespace, or all.
+            /// Watches one namespace, or all. Of groups that are not watched nothing is there.
             pub(crate) fn run(
-                self, client: &Client, namespace: Option<&str>, events: &Arc<Events>,
-                into: &FuturesUnordered<BoxFuture<'static, ()>>,
+                self, client: &Client, namespace: Option<&str>, watched: impl Fn(&str) -> bool,
+                events: &Arc<Events>, into: &FuturesUnordered<BoxFuture<'static, ()>>,
             ) {
-                $(into.push(self.$field.run(in_namespace(client, namespace), events.clone()));)*
+                $(
+                    if watched(&<$kind>::group(&())) {
+                        into.push(self.$field.run(in_namespace(client, namespace), events.clone()));
+                    } else {
+                        self.$field.pass_over();
+                    }
+                )*
             }
         }
 

@@ -12,7 +12,7 @@ use crate::{
     Clock, Connector, GlobalCredentials, Metrics, capi,
     context::{Context, Error, refusal},
     hub::{Kind, Requests, glimpse},
-    kinds::{Queues, Watches},
+    kinds::{AllRequests, Queues, Watches},
     known::{Key, Known, key_of},
     pace::paced,
     secrets, status, vm,
@@ -36,7 +36,8 @@ pub struct Options {
     pub capi_credentials: Option<GlobalCredentials>,
     /// The only namespace that is looked after; all when nothing.
     pub namespace: Option<String>,
-    /// The only value of the label `cluster.x-k8s.io/watch-filter` whose Cluster API objects are looked after.
+    /// The only value of the label `cluster.x-k8s.io/watch-filter` whose Cluster API objects are looked after. For all namespaces
+    /// nothing else is, see [`Self::is_for_cluster_api_only`].
     pub watch_filter: Option<String>,
     /// Where consoles of machines are served, without a slash at the end; Proxmox VE's own pages are named when nowhere.
     pub console: Option<String>,
@@ -55,6 +56,16 @@ impl Default for Options {
             watch_filter: None,
             console: None,
         }
+    }
+}
+
+impl Options {
+    /// Whether machines of `infra.virtrigaud.io` are left to others.
+    ///
+    /// A filter divides Cluster API's objects among installations that all look at every namespace. Machines carry none, so
+    /// every one of those installations would look after all of them; one that is confined to a namespace is alone there.
+    pub fn is_for_cluster_api_only(&self) -> bool {
+        self.watch_filter.is_some() && self.namespace.is_none()
     }
 }
 
@@ -95,72 +106,17 @@ pub async fn run(client: Client, options: Options, stop: CancellationToken) {
         }
     }));
     background.push(Box::pin(secrets::sweep(context.clone())));
-    watches.run(&watching, namespace, &context.events, &background);
+    let others = options.is_for_cluster_api_only();
+    let watched = |group: &str| !others || group != api::vm::GROUP;
+    watches.run(&watching, namespace, watched, &context.events, &background);
     let background = background.for_each(|()| async {});
 
-    let controllers = FuturesUnordered::new();
     let start = Start {
         context: &context,
         options: &options,
         stop: &stop,
     };
-    let stores = &context.stores;
-    controllers.push(start.controller(
-        &stores.providers,
-        requests.providers,
-        vm::provider::reconcile,
-    ));
-    controllers.push(start.controller(&stores.machines, requests.machines, vm::machine::reconcile));
-    controllers.push(start.controller(
-        &stores.containers,
-        requests.containers,
-        vm::container::reconcile,
-    ));
-    controllers.push(start.controller(&stores.classes, requests.classes, vm::usage::class));
-    controllers.push(start.controller(&stores.policies, requests.policies, vm::usage::policy));
-    controllers.push(start.controller(&stores.images, requests.images, vm::image::reconcile));
-    controllers.push(start.controller(&stores.clones, requests.clones, vm::clone::reconcile));
-    controllers.push(start.controller(&stores.restores, requests.restores, vm::restore::reconcile));
-    controllers.push(start.controller(&stores.sets, requests.sets, vm::set::reconcile));
-    controllers.push(start.controller(
-        &stores.schedules,
-        requests.schedules,
-        vm::schedule::reconcile,
-    ));
-    controllers.push(start.controller(
-        &stores.proxmox_clusters,
-        requests.proxmox_clusters,
-        capi::cluster::reconcile,
-    ));
-    controllers.push(start.controller(
-        &stores.proxmox_machines,
-        requests.proxmox_machines,
-        capi::machine::reconcile,
-    ));
-    controllers.push(start.controller(
-        &stores.proxmox_templates,
-        requests.proxmox_templates,
-        capi::template::reconcile,
-    ));
-    controllers.push(start.controller(
-        &stores.snapshots,
-        requests.snapshots,
-        vm::snapshot::reconcile,
-    ));
-    controllers.push(start.controller(
-        &stores.migrations,
-        requests.migrations,
-        vm::transfer::reconcile,
-    ));
-    controllers.push(start.controller(&stores.backups, requests.backups, vm::transfer::backup));
-    // Kinds that are read, not reconciled: a queue nobody empties would only grow.
-    drop((
-        requests.addresses,
-        requests.capi_clusters,
-        requests.capi_machines,
-        requests.claims,
-        requests.pools,
-    ));
+    let controllers = start.controllers(requests);
     let controllers = controllers.for_each(|()| async {});
 
     // Told to stop, every controller finishes what is under way; what is only due later is left to the next start.
@@ -178,6 +134,95 @@ struct Start<'a> {
 }
 
 impl Start<'_> {
+    /// The loops of all kinds that are looked after.
+    fn controllers(&self, requests: AllRequests) -> FuturesUnordered<BoxFuture<'static, ()>> {
+        let controllers = FuturesUnordered::new();
+        let stores = &self.context.stores;
+        controllers.push(self.controller(
+            &stores.proxmox_clusters,
+            requests.proxmox_clusters,
+            capi::cluster::reconcile,
+        ));
+        controllers.push(self.controller(
+            &stores.proxmox_machines,
+            requests.proxmox_machines,
+            capi::machine::reconcile,
+        ));
+        controllers.push(self.controller(
+            &stores.proxmox_templates,
+            requests.proxmox_templates,
+            capi::template::reconcile,
+        ));
+        if !self.options.is_for_cluster_api_only() {
+            controllers.push(self.controller(
+                &stores.providers,
+                requests.providers,
+                vm::provider::reconcile,
+            ));
+            controllers.push(self.controller(
+                &stores.machines,
+                requests.machines,
+                vm::machine::reconcile,
+            ));
+            controllers.push(self.controller(
+                &stores.containers,
+                requests.containers,
+                vm::container::reconcile,
+            ));
+            controllers.push(self.controller(&stores.classes, requests.classes, vm::usage::class));
+            controllers.push(self.controller(
+                &stores.policies,
+                requests.policies,
+                vm::usage::policy,
+            ));
+            controllers.push(self.controller(
+                &stores.images,
+                requests.images,
+                vm::image::reconcile,
+            ));
+            controllers.push(self.controller(
+                &stores.clones,
+                requests.clones,
+                vm::clone::reconcile,
+            ));
+            controllers.push(self.controller(
+                &stores.restores,
+                requests.restores,
+                vm::restore::reconcile,
+            ));
+            controllers.push(self.controller(&stores.sets, requests.sets, vm::set::reconcile));
+            controllers.push(self.controller(
+                &stores.schedules,
+                requests.schedules,
+                vm::schedule::reconcile,
+            ));
+            controllers.push(self.controller(
+                &stores.snapshots,
+                requests.snapshots,
+                vm::snapshot::reconcile,
+            ));
+            controllers.push(self.controller(
+                &stores.migrations,
+                requests.migrations,
+                vm::transfer::reconcile,
+            ));
+            controllers.push(self.controller(
+                &stores.backups,
+                requests.backups,
+                vm::transfer::backup,
+            ));
+        }
+        // Kinds that are read, not reconciled: a queue nobody empties would only grow. Those of machines left to others end here too.
+        drop((
+            requests.addresses,
+            requests.capi_clusters,
+            requests.capi_machines,
+            requests.claims,
+            requests.pools,
+        ));
+        controllers
+    }
+
     /// The loop that reconciles one kind.
     fn controller<K, F, Fut>(
         &self,

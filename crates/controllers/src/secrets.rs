@@ -40,6 +40,15 @@ pub(crate) struct Keep {
 /// All ways in which Secrets are kept.
 const KEEPS: [&Keep; 2] = [&crate::vm::provider::KEEP, &crate::capi::KEEP];
 
+/// The ways of those who are looked after. Of others it is not known what they need.
+fn keeps(context: &Context) -> &'static [&'static Keep] {
+    if context.is_for_cluster_api_only {
+        &[&crate::capi::KEEP]
+    } else {
+        &KEEPS
+    }
+}
+
 impl Keep {
     /// Keeps Secrets of an object's namespace. Returns those that somebody wants to be gone.
     pub(crate) async fn hold<K>(
@@ -216,7 +225,7 @@ pub(crate) async fn sweep(context: Arc<Context>) {
 
 async fn let_go(context: &Context, (place, name): &Name) -> Result<(), Error> {
     let api: Api<Secret> = context.api_in(place);
-    for keep in KEEPS {
+    for keep in keeps(context) {
         if (keep.needed)(context, place, name) {
             continue;
         }

@@ -52,10 +52,11 @@ pub(crate) struct Operator {
     /// Where health (/healthz, /readyz) and metrics (/metrics) are served.
     #[arg(long, default_value = "127.0.0.1:8080", value_name = "ADDR")]
     listen: SocketAddr,
-    /// Look after objects of this namespace only; all when left out.
+    /// Look after objects of this namespace only; all when left out. No two installations may look after the same objects.
     #[arg(long, value_name = "NAMESPACE")]
     namespace: Option<String>,
-    /// Look after only those Cluster API objects whose label cluster.x-k8s.io/watch-filter has this value.
+    /// Look after only those Cluster API objects whose label cluster.x-k8s.io/watch-filter has this value. Without --namespace
+    /// nothing else is looked after: machines, images and all else of infra.virtrigaud.io are left to installations with a namespace.
     #[arg(long, value_name = "VALUE")]
     watch_filter: Option<String>,
     /// Namespace of the Lease by which replicas agree on who acts, and of the webhook's certificate.
@@ -185,6 +186,7 @@ impl Operator {
 
     async fn serve(self) -> Result<ExitCode> {
         let client = Client::try_default()
+        self.check()?;
             .await
             .context("cannot find a Kubernetes cluster")?;
         let stop = CancellationToken::new();
@@ -254,6 +256,27 @@ impl Operator {
         }
         drop((webhook, consoles));
         Ok(ExitCode::SUCCESS)
+    /// Refuses what would have no effect, and says what others are to look after.
+    fn check(&self) -> Result<()> {
+        if self.namespace.is_some() {
+            return Ok(());
+        }
+        let Some(filter) = &self.watch_filter else {
+            return Ok(());
+        };
+        if self.consoles.console_listen.is_some() {
+            bail!(
+                "--console-listen shows machines of infra.virtrigaud.io, which --watch-filter leaves to another installation: \
+                 leave it out, or add --namespace"
+            );
+        }
+        tracing::info!(
+            watch_filter = filter,
+            "only objects of Cluster API with this label are looked after, and nothing of infra.virtrigaud.io"
+        );
+        Ok(())
+    }
+
     }
 
     /// Listens for the API server's questions, if asked to, and keeps the certificate.
@@ -392,10 +415,28 @@ fn routes(registry: Arc<Registry>, ready: Ready) -> Router {
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser as _;
     use axum::{body::Body, http::Request};
     use http_body_util::BodyExt as _;
     use tower::ServiceExt as _;
 
+    use crate::cli::{Cli, Command};
+
+    #[test]
+    fn who_looks_after_cluster_api_only_shows_no_consoles() {
+        let check = |more: &[&str]| {
+            let args = ["oxmox", "operator", "--console-listen", "127.0.0.1:0"];
+            let cli = Cli::try_parse_from(args.iter().chain(more)).unwrap();
+            match cli.command {
+                Command::Operator(operator) => operator.check(),
+                _ => panic!("an operator was asked for"),
+            }
+        };
+        check(&[]).unwrap();
+        check(&["--watch-filter", "blue", "--namespace", "team-a"]).unwrap();
+        let refused = check(&["--watch-filter", "blue"]).unwrap_err();
+        assert!(refused.to_string().contains("--namespace"), "{refused}");
+    }
     use super::*;
 
     #[tokio::test]

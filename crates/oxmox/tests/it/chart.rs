@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use serde_json::Value;
-use testbed::Helm;
+use testbed::{Helm, Outcome};
 
 use crate::harness::{Kubernetes, Operator, Sim};
 
@@ -194,6 +194,16 @@ async fn every_variant_of_the_chart_is_valid_to_the_server() {
         let outcome = k8s.kubectl.run(&apply, &rendered).await.unwrap();
         assert_eq!(outcome.code, 0, "{set:?}: {}", outcome.stderr);
     }
+    let everywhere = render(&helm, &["watchFilter=mine"]).await;
+    assert!(!everywhere.contains("namespaceSelector"), "{everywhere}");
+    let shown = ["watchFilter=mine", "console.url=https://console"];
+    let refused = template(&helm, &shown).await;
+    assert_ne!(refused.code, 0, "there are no machines to show");
+    assert!(
+        refused.stderr.contains("set namespace"),
+        "{}",
+        refused.stderr
+    );
     // The server knows no such kind.
     let monitored = render(&helm, &["serviceMonitor.enabled=true"]).await;
     assert!(monitored.contains("kind: ServiceMonitor"));
@@ -291,10 +301,15 @@ const VARIANTS: &[(&[&str], &[&str])] = &[
 /// The chart's manifests with these values.
 async fn render(helm: &Helm, set: &[&str]) -> String {
     let chart = chart();
+    template(helm, set).await.success()
+}
+
+/// What Helm makes of these values.
+async fn template(helm: &Helm, set: &[&str]) -> Outcome {
     let mut args = vec!["template", "oxmox", &chart, "--namespace", "default"];
     args.extend(["--kube-version", "1.36.0"]);
     args.extend(set.iter().flat_map(|value| ["--set", value]));
-    helm.run(&args).await.unwrap().success()
+    helm.run(&args).await.unwrap()
 }
 
 #[tokio::test]

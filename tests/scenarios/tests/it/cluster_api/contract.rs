@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use api::cluster_api::{Cluster, Machine};
 use api::infrastructure::v1beta1::{ProxmoxCluster, ProxmoxMachine};
+use api::vm::{Provider, VirtualMachine};
 use k8s_openapi::api::core::v1::Secret;
 use kube::ResourceExt as _;
 use kube::api::{DeleteParams, Patch, PatchParams};
@@ -127,6 +128,44 @@ async fn only_what_carries_the_watch_filter_is_looked_after() {
             "{name}"
         );
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn machines_of_the_vm_api_are_not_for_who_has_a_watch_filter_unless_it_is_alone() {
+    let (mut bed, _player) = bed(1).await;
+    bed.stop_operator().await;
+    bed.options(|options| options.watch_filter = Some("blue".to_owned()));
+    bed.start_operator();
+    crate::prepare(&bed).await;
+    bed.try_apply(&json!({
+        "apiVersion": "infra.virtrigaud.io/v1beta1", "kind": "VirtualMachine",
+        "metadata": {"name": "web-server"},
+        "spec": {"classRef": {"name": "small"}, "imageRef": {"name": "ubuntu-22"}},
+    }))
+    .await
+    .unwrap();
+    // As whoever looks after the Provider keeps its Secret.
+    let keep = json!({"metadata": {"finalizers": ["infra.virtrigaud.io/secret"]}});
+    let secrets = bed.api::<Secret>();
+    secrets
+        .patch(
+            "pve-credentials",
+            &PatchParams::default(),
+            &Patch::Merge(&keep),
+        )
+        .await
+        .unwrap();
+    bed.line().forget();
+    bed.sleep(Duration::from_mins(5)).await;
+    assert_eq!(bed.line().kubernetes_writes(), Vec::<String>::new());
+    assert_eq!(bed.get::<Provider>("proxmox-prod").await.status, None);
+    let secret: Secret = bed.get("pve-credentials").await;
+    assert_eq!(secret.finalizers(), ["infra.virtrigaud.io/secret"]);
+
+    bed.stop_operator().await;
+    bed.options(|options| options.namespace = Some("default".to_owned()));
+    bed.start_operator();
+    bed.until_ready::<VirtualMachine>("web-server").await;
 }
 
 #[tokio::test(start_paused = true)]
