@@ -96,6 +96,17 @@ impl Election {
             candidate.give_back().await;
         }
     }
+
+    /// What comes of a try, which is given up when it takes longer than it is worth.
+    async fn in_time<T>(&self, call: impl Future<Output = kube::Result<T>>) -> kube::Result<T> {
+        let limit = self.renew.min(self.retry * 2);
+        match tokio::time::timeout(limit, call).await {
+            Ok(result) => result,
+            Err(_) => Err(kube::Error::Service(
+                "the API server did not answer in time".into(),
+            )),
+        }
+    }
 }
 
 struct Candidate<'a> {
@@ -111,13 +122,8 @@ impl Candidate<'_> {
     /// Tries to take or keep the Lease; says whether we hold it.
     async fn attempt(&mut self) -> kube::Result<bool> {
         // A call that hangs longer than a try is worth must not hide that time runs out.
-        let limit = self.election.renew.min(self.election.retry * 2);
-        match tokio::time::timeout(limit, self.attempt_once()).await {
-            Ok(result) => result,
-            Err(_) => Err(kube::Error::Service(
-                "the API server did not answer in time".into(),
-            )),
-        }
+        let election = self.election;
+        election.in_time(self.attempt_once()).await
     }
 
     async fn attempt_once(&mut self) -> kube::Result<bool> {
@@ -210,7 +216,7 @@ impl Candidate<'_> {
             }
             Ok::<(), kube::Error>(())
         };
-        if let Err(error) = given.await {
+        if let Err(error) = self.election.in_time(given).await {
             tracing::debug!(%error, "the lease was not given back");
         }
     }
@@ -243,5 +249,51 @@ pub async fn while_leading<F, Fut>(
             }
             _ = leading.wait_for(|leads| !*leads) => tracing::warn!("no longer leading"),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    };
+
+    use kube::client::Body;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_lease_that_cannot_be_given_back_is_not_waited_for() {
+        let silent = Arc::new(AtomicBool::new(false));
+        let heard = silent.clone();
+        let server = tower::service_fn(move |request: http::Request<Body>| {
+            let silent = heard.load(Ordering::SeqCst);
+            async move {
+                if silent {
+                    std::future::pending::<()>().await;
+                }
+                let (code, body) = if request.method() == http::Method::POST {
+                    let lease = r#"{"apiVersion":"coordination.k8s.io/v1","kind":"Lease","metadata":{"name":"oxmox"}}"#;
+                    (201, lease)
+                } else {
+                    let none = r#"{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"NotFound","code":404}"#;
+                    (404, none)
+                };
+                let body = Body::from(body.as_bytes().to_vec());
+                http::Response::builder().status(code).body(body)
+            }
+        });
+        let (say, mut leading) = watch::channel(false);
+        let stop = CancellationToken::new();
+        let election = Election::new("default", "oxmox", "one");
+        let client = Client::new(server, "default");
+        let campaign = election.run(client, Clock::system(), say, stop.clone());
+        let campaign = tokio::spawn(campaign);
+        leading.wait_for(|leads| *leads).await.unwrap();
+        silent.store(true, Ordering::SeqCst);
+        stop.cancel();
+        let ended = tokio::time::timeout(Duration::from_secs(10), campaign).await;
+        assert!(ended.is_ok(), "it waits for an answer");
     }
 }

@@ -1,6 +1,6 @@
 //! Starting everything, and stopping it.
 
-use std::{future::Future, sync::Arc};
+use std::{future::Future, sync::Arc, time::Duration};
 
 use fleet::Fleet;
 use futures::{StreamExt as _, future::BoxFuture, stream::FuturesUnordered};
@@ -69,7 +69,11 @@ impl Options {
     }
 }
 
-/// Runs all controllers until `stop` is cancelled, then lets what is under way finish.
+/// How long what is under way may still take when everything is to stop. A Proxmox VE that does not answer keeps it for much
+/// longer, and whoever stops us waits half a minute before it kills; the Lease is to be given back before that.
+const LAST: Duration = Duration::from_secs(15);
+
+/// Runs all controllers until `stop` is cancelled, then lets what is under way finish, if it does so soon.
 ///
 /// Dropping the future instead stops everything where it stands.
 pub async fn run(client: Client, options: Options, stop: CancellationToken) {
@@ -119,11 +123,17 @@ pub async fn run(client: Client, options: Options, stop: CancellationToken) {
     let controllers = start.controllers(requests);
     let controllers = controllers.for_each(|()| async {});
 
-    // Told to stop, every controller finishes what is under way; what is only due later is left to the next start.
+    let late = async {
+        stop.cancelled().await;
+        tokio::time::sleep(LAST).await;
+    };
+    // Told to stop, every controller finishes what is under way; what is only due later is left to the next start. What takes
+    // too long is left where it stands, which is no worse than a crash there.
     tokio::select! {
         biased;
         () = controllers => {}
         () = background => {}
+        () = late => tracing::warn!("stopping although not everything under way is done: the next leader goes on with it"),
     }
 }
 

@@ -247,6 +247,24 @@ async fn a_provider_whose_cluster_does_not_answer_says_so_and_recovers() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn who_is_stopped_while_pve_does_not_answer_ends_soon_and_the_next_goes_on() {
+    let mut bed = connected().await;
+    let foreign = bed.foreign().await;
+    let fault = bed
+        .pve()
+        .control()
+        .inject(pve_sim::Fault::every(CLONE, pve_sim::Action::Hang));
+    begun(&bed).await;
+    let soon = Duration::from_secs(20);
+    let stopped = tokio::time::timeout(soon, bed.stop_operator()).await;
+    assert!(stopped.is_ok(), "it waits for an answer");
+    bed.pve().control().remove(fault);
+    bed.start_operator();
+    bed.until_ready::<VirtualMachine>("web-server").await;
+    assert_eq!(bed.check(&foreign).await, Vec::<String>::new());
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_object_deleted_while_pve_is_down_goes_when_it_is_back() {
     let bed = prepared().await;
     let foreign = bed.foreign().await;
