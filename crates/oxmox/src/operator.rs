@@ -299,6 +299,7 @@ impl Operator {
             None => Published::Address(webhook.address()),
         };
         let keeper = Keeper {
+            watched: self.namespace.clone(),
             client: client.clone(),
             clock: Clock::system(),
             namespace: self.own_namespace.clone(),

@@ -17,6 +17,7 @@ use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1 as extensions;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::Client;
 use kube::api::{Api, ObjectMeta, Patch, PatchParams, PostParams};
 use serde_json::json;
@@ -159,6 +160,8 @@ impl Contest {
 pub(crate) struct Keeper {
     pub(crate) client: Client,
     pub(crate) clock: Clock,
+    /// The only namespace whose objects are looked after.
+    pub(crate) watched: Option<String>,
     /// Namespace of the Secret.
     pub(crate) namespace: String,
     /// Name of the Secret.
@@ -312,7 +315,17 @@ impl Keeper {
     /// Writes into the configuration of admission whom to believe, or all of it where nobody installs one.
     async fn tell_configuration(&self, bundle: &Bundle) -> Result<()> {
         let api: Api<ValidatingWebhookConfiguration> = Api::all(self.client.clone());
-        let wanted = self.published.admission(bundle);
+        let mut wanted = self.published.admission(bundle);
+        if let Some(namespace) = &self.watched {
+            let labels = [("kubernetes.io/metadata.name".to_owned(), namespace.clone())];
+            for webhook in wanted.webhooks.iter_mut().flatten() {
+                // What others look after must not wait for us.
+                webhook.namespace_selector = Some(LabelSelector {
+                    match_labels: Some(labels.clone().into()),
+                    match_expressions: None,
+                });
+            }
+        }
         let name = wanted.metadata.name.clone().unwrap_or_default();
         match &self.published {
             Published::Address(_) => {
@@ -369,6 +382,7 @@ mod tests {
         Keeper {
             client: client.clone(),
             clock: Clock::starting_at(EPOCH.parse().unwrap()),
+            watched: None,
             namespace: namespace.to_owned(),
             secret: "oxmox-webhook".to_owned(),
             published,
@@ -453,5 +467,19 @@ mod tests {
         tokio::time::sleep(LOOK).await;
         let mut all = named(told(&client).await);
         assert!(all.all(|named| named == "Service one/oxmox"));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn admission_of_one_namespace_is_not_asked_about_others() {
+        let client = server().await;
+        let address = "127.0.0.1:9443".parse().unwrap();
+        let mut keeper = keeper(&client, "default", Published::Address(address));
+        keeper.watched = Some("team-a".to_owned());
+        keeper.look(&mut Contest::default()).await.unwrap();
+        let api: Api<ValidatingWebhookConfiguration> = Api::all(client);
+        let webhooks = api.get("oxmox").await.unwrap().webhooks.unwrap();
+        let selector = webhooks[0].namespace_selector.clone().unwrap();
+        let labels = selector.match_labels.unwrap();
+        assert_eq!(labels["kubernetes.io/metadata.name"], "team-a");
     }
 }

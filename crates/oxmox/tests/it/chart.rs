@@ -250,6 +250,7 @@ const VARIANTS: &[(&[&str], &[&str])] = &[
             "--namespace=default",
             "--watch-filter=mine",
             "name: oxmox-objects",
+            "matchLabels: { kubernetes.io/metadata.name: \"default\" }",
         ],
     ),
     (
@@ -300,12 +301,12 @@ const VARIANTS: &[(&[&str], &[&str])] = &[
 
 /// The chart's manifests with these values.
 async fn render(helm: &Helm, set: &[&str]) -> String {
-    let chart = chart();
     template(helm, set).await.success()
 }
 
 /// What Helm makes of these values.
 async fn template(helm: &Helm, set: &[&str]) -> Outcome {
+    let chart = chart();
     let mut args = vec!["template", "oxmox", &chart, "--namespace", "default"];
     args.extend(["--kube-version", "1.36.0"]);
     args.extend(set.iter().flat_map(|value| ["--set", value]));
