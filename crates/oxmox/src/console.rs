@@ -36,6 +36,7 @@ use tokio::net::TcpListener;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use uuid::Uuid;
 
+use crate::listener;
 pub(crate) use permit::{digest, token};
 
 /// The header with the password a viewer of the screen is asked for.
@@ -103,12 +104,7 @@ impl Consoles {
             )
             .with_state(server);
         let stop = CancellationToken::new();
-        let stopped = stop.clone().cancelled_owned();
-        tokio::spawn(
-            axum::serve(listener, router)
-                .with_graceful_shutdown(stopped)
-                .into_future(),
-        );
+        tokio::spawn(listener::serve(listener, None, router, stop.clone()));
         tokio::spawn(stop.clone().run_until_cancelled_owned(sweep));
         Ok(Self {
             address,

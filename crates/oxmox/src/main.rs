@@ -9,6 +9,7 @@ mod cli;
 mod console;
 mod crds;
 mod doctor;
+mod listener;
 mod machines;
 mod operator;
 mod output;

@@ -28,6 +28,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::console::{Consoles, Engine};
+use crate::listener;
 use crate::output;
 use crate::webhook::{
     Webhook,
@@ -185,8 +186,8 @@ impl Operator {
     }
 
     async fn serve(self) -> Result<ExitCode> {
-        let client = Client::try_default()
         self.check()?;
+        let client = Client::try_default()
             .await
             .context("cannot find a Kubernetes cluster")?;
         let stop = CancellationToken::new();
@@ -217,11 +218,8 @@ impl Operator {
             "health and metrics  http://{}",
             listener.local_addr().unwrap_or(self.listen)
         ));
-        let web = tokio::spawn(
-            axum::serve(listener, routes(Arc::new(registry), ready.clone()))
-                .with_graceful_shutdown(stop.clone().cancelled_owned())
-                .into_future(),
-        );
+        let routes = routes(Arc::new(registry), ready.clone());
+        let web = tokio::spawn(listener::serve(listener, None, routes, stop.clone()));
         tokio::spawn(watch_readiness(client.clone(), ready.api, stop.clone()));
         tokio::spawn({
             let stop = stop.clone();
@@ -256,6 +254,8 @@ impl Operator {
         }
         drop((webhook, consoles));
         Ok(ExitCode::SUCCESS)
+    }
+
     /// Refuses what would have no effect, and says what others are to look after.
     fn check(&self) -> Result<()> {
         if self.namespace.is_some() {
@@ -275,8 +275,6 @@ impl Operator {
             "only objects of Cluster API with this label are looked after, and nothing of infra.virtrigaud.io"
         );
         Ok(())
-    }
-
     }
 
     /// Listens for the API server's questions, if asked to, and keeps the certificate.
@@ -299,9 +297,9 @@ impl Operator {
             None => Published::Address(webhook.address()),
         };
         let keeper = Keeper {
-            watched: self.namespace.clone(),
             client: client.clone(),
             clock: Clock::system(),
+            watched: self.namespace.clone(),
             namespace: self.own_namespace.clone(),
             secret: self.webhook.webhook_secret.clone(),
             published,
@@ -416,11 +414,12 @@ fn routes(registry: Arc<Registry>, ready: Ready) -> Router {
 
 #[cfg(test)]
 mod tests {
-    use clap::Parser as _;
     use axum::{body::Body, http::Request};
+    use clap::Parser as _;
     use http_body_util::BodyExt as _;
     use tower::ServiceExt as _;
 
+    use super::*;
     use crate::cli::{Cli, Command};
 
     #[test]
@@ -438,7 +437,6 @@ mod tests {
         let refused = check(&["--watch-filter", "blue"]).unwrap_err();
         assert!(refused.to_string().contains("--namespace"), "{refused}");
     }
-    use super::*;
 
     #[tokio::test]
     async fn metrics_are_served_as_what_they_are() {

@@ -8,14 +8,16 @@ pub(crate) mod keeper;
 
 use std::net::SocketAddr;
 use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use api::infrastructure::{CONVERT_PATH, admission};
+use axum::extract::{DefaultBodyLimit, Request};
+use axum::http::StatusCode;
+use axum::middleware::{self, Next};
+use axum::response::{IntoResponse as _, Response};
 use axum::routing::post;
 use axum::{Json, Router};
-use hyper_util::rt::{TokioExecutor, TokioIo};
-use hyper_util::server::conn::auto::Builder;
-use hyper_util::service::TowerToHyperService;
 use kube::core::DynamicObject;
 use kube::core::admission::AdmissionReview;
 use kube::core::conversion::ConversionReview;
@@ -26,7 +28,16 @@ use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
+use crate::listener;
 use certificates::Bundle;
+
+/// The most that is converted at once. A list of a thousand machines comes in one question, and machines of eight kilobytes are
+/// large. What is read and answered takes ten times that, of the 256 MiB that a pod of the chart has.
+const MOST_TO_CONVERT: usize = 8 << 20;
+/// The most that is judged at once: an object of three megabytes, which is all that an API server takes, as it was and as it will be.
+const MOST_TO_VALIDATE: usize = 7 << 20;
+/// How long a question is worked at, from its first byte on. No API server waits longer for an answer.
+const LONGEST: Duration = Duration::from_secs(30);
 
 /// A listening webhook; dropping it stops it.
 pub(crate) struct Webhook {
@@ -72,11 +83,8 @@ impl Webhook {
             .with_cert_resolver(certificate.clone());
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
         let stop = CancellationToken::new();
-        tokio::spawn(serve(
-            listener,
-            TlsAcceptor::from(Arc::new(config)),
-            stop.clone(),
-        ));
+        let tls = TlsAcceptor::from(Arc::new(config));
+        tokio::spawn(listener::serve(listener, Some(tls), routes(), stop.clone()));
         Ok(Self {
             address,
             certificate,
@@ -95,34 +103,18 @@ impl Webhook {
     }
 }
 
-async fn serve(listener: TcpListener, acceptor: TlsAcceptor, stop: CancellationToken) {
-    let router = routes();
-    loop {
-        let accepted = tokio::select! {
-            () = stop.cancelled() => return,
-            accepted = listener.accept() => accepted,
-        };
-        let Ok((stream, _)) = accepted else { continue };
-        let (acceptor, router) = (acceptor.clone(), router.clone());
-        tokio::spawn(async move {
-            let Ok(stream) = acceptor.accept(stream).await else {
-                return;
-            };
-            let service = TowerToHyperService::new(router);
-            // A caller that goes away in the middle has lost interest in the answer.
-            let _ = Builder::new(TokioExecutor::new())
-                .serve_connection(TokioIo::new(stream), service)
-                .await;
-        });
-    }
+fn routes() -> Router {
+    let convert = post(convert).layer(DefaultBodyLimit::max(MOST_TO_CONVERT));
+    let validate = post(validate).layer(DefaultBodyLimit::max(MOST_TO_VALIDATE));
+    Router::new()
+        .route(CONVERT_PATH, convert)
+        .route(admission::VALIDATE_PATH, validate)
+        .layer(middleware::from_fn(in_time))
 }
 
-fn routes() -> Router {
-    Router::new()
-        .route(CONVERT_PATH, post(convert))
-        .route(admission::VALIDATE_PATH, post(validate))
-        // A list of a thousand machines is converted in one request.
-        .layer(axum::extract::DefaultBodyLimit::max(256 << 20))
+async fn in_time(request: Request, next: Next) -> Response {
+    let answer = tokio::time::timeout(LONGEST, next.run(request)).await;
+    answer.unwrap_or_else(|_| StatusCode::REQUEST_TIMEOUT.into_response())
 }
 
 async fn convert(Json(review): Json<ConversionReview>) -> Json<ConversionReview> {
@@ -133,4 +125,41 @@ async fn validate(
     Json(review): Json<AdmissionReview<DynamicObject>>,
 ) -> Json<AdmissionReview<DynamicObject>> {
     Json(admission::validate(review))
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::body::{Body, Bytes};
+    use axum::http::header::CONTENT_TYPE;
+    use futures::stream;
+    use tower::ServiceExt as _;
+
+    use super::*;
+
+    async fn ask(path: &str, body: Body) -> StatusCode {
+        let asked = Request::post(path).header(CONTENT_TYPE, "application/json");
+        let answer = routes().oneshot(asked.body(body).unwrap()).await;
+        answer.unwrap().status()
+    }
+
+    #[tokio::test]
+    async fn no_more_is_read_than_there_is_room_for() {
+        let paths = [
+            (CONVERT_PATH, MOST_TO_CONVERT),
+            (admission::VALIDATE_PATH, MOST_TO_VALIDATE),
+        ];
+        for (path, most) in paths {
+            let of = |size: usize| ask(path, Body::from(vec![b' '; size]));
+            assert_eq!(of(most + 1).await, StatusCode::PAYLOAD_TOO_LARGE, "{path}");
+            assert_eq!(of(most).await, StatusCode::BAD_REQUEST, "{path}: no JSON");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_question_that_does_not_end_is_not_waited_for() {
+        let body = Body::from_stream(stream::pending::<Result<Bytes, std::io::Error>>());
+        let asked = ask(admission::VALIDATE_PATH, body);
+        let status = tokio::time::timeout(Duration::from_hours(1), asked).await;
+        assert_eq!(status.ok(), Some(StatusCode::REQUEST_TIMEOUT));
+    }
 }
