@@ -1,39 +1,46 @@
 //! The only place that reads the wall clock.
 //!
 //! Kubernetes writes wall-clock timestamps into objects, while everything in Oxmox that waits does so on
-//! tokio's clock. A [`Clock`] joins the two: a wall time taken once, plus what tokio's clock has advanced
-//! since. On a paused clock the timestamps of a run are therefore the same every time.
+//! tokio's clock. A server shows its machine's time as it is at every moment, because that may be set right while the
+//! server runs, and goes on while the machine sleeps. A simulated [`Clock`] is a wall time taken once, plus what tokio's
+//! clock has advanced since: on a paused clock the timestamps of a run are the same every time.
 
 use jiff::Timestamp;
 use tokio::time::Instant;
 
-/// Wall-clock time that advances with tokio's clock.
+/// The time of day.
 #[derive(Debug, Clone)]
-pub struct Clock {
-    base: Timestamp,
-    start: Instant,
+pub struct Clock(Source);
+
+#[derive(Debug, Clone)]
+enum Source {
+    Read(fn() -> Timestamp),
+    Simulated { base: Timestamp, start: Instant },
 }
 
 impl Clock {
-    /// A clock that starts at the machine's wall time.
+    /// The machine's wall time.
     #[expect(clippy::disallowed_methods, reason = "this is the clock module")]
     pub fn system() -> Self {
-        Self::at(Timestamp::now())
+        Self(Source::Read(Timestamp::now))
     }
 
-    /// A clock that starts at a given time, for runs that must repeat.
+    /// A clock that starts at a given time and advances with tokio's, for runs that must repeat.
     pub fn at(base: Timestamp) -> Self {
-        Self {
+        Self(Source::Simulated {
             base,
             start: Instant::now(),
-        }
+        })
     }
 
     /// The current wall time.
     pub fn now(&self) -> Timestamp {
-        self.base
-            .checked_add(self.start.elapsed())
-            .unwrap_or(Timestamp::MAX)
+        match self.0 {
+            Source::Read(source) => source(),
+            Source::Simulated { base, start } => {
+                base.checked_add(start.elapsed()).unwrap_or(Timestamp::MAX)
+            }
+        }
     }
 
     /// The current wall time as `metadata.creationTimestamp` spells it: RFC 3339, whole seconds.
@@ -57,6 +64,19 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+
+    #[test]
+    fn the_machines_time_is_read_each_time() {
+        thread_local! {
+            static SHOWN: std::cell::Cell<i64> = const { std::cell::Cell::new(0) };
+        }
+        let read = || Timestamp::from_second(SHOWN.get()).unwrap();
+        let clock = Clock(Source::Read(read));
+        SHOWN.set(1_800_000_000);
+        assert_eq!(clock.now().as_second(), 1_800_000_000);
+        SHOWN.set(1_799_906_400);
+        assert_eq!(clock.now().as_second(), 1_799_906_400);
+    }
 
     #[tokio::test(start_paused = true)]
     async fn the_clock_follows_tokio_time() {

@@ -32,9 +32,9 @@ impl Default for InMemory {
 }
 
 impl InMemory {
-    /// A server with the machine's time and seed zero.
+    /// A server that starts at the machine's time, with seed zero.
     pub fn new() -> Self {
-        Self::with(Clock::system(), 0)
+        Self::with(Clock::at(Clock::system().now()), 0)
     }
 
     /// A server with a given clock, and a seed for uids and generated names.

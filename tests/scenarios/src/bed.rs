@@ -206,6 +206,11 @@ impl Bed {
         change(&mut self.base);
     }
 
+    /// What time it is for the controllers from their next start on.
+    pub fn set_clock(&mut self, clock: Clock) {
+        self.clock = clock;
+    }
+
     /// Starts the controllers, with an engine that knows nothing.
     pub fn start_operator(&mut self) {
         let stop = CancellationToken::new();

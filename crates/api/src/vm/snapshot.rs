@@ -166,7 +166,7 @@ pub struct Retention {
     #[schemars(range(min = 1, max = 1000))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_count: Option<u32>,
-    /// Hours.
+    /// Hours. The newest one of a machine that was taken well stays however old it is.
     #[schemars(range(min = 1, max = 876_000))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_age_hours: Option<u32>,

@@ -37,6 +37,8 @@ const PINNED: &str = "infra.virtrigaud.io/pinned";
 const LONGEST: usize = 63 - 13;
 /// A time missed by more than this (nobody was running) is not made up for.
 const LATE: SignedDuration = SignedDuration::from_mins(10);
+/// However far off the next time is, a schedule is looked at again by then: the clock may be set right, or the machine sleep.
+const GLANCE: Duration = Duration::from_mins(5);
 
 /// Why no snapshot is taken: a reason and a message.
 type Hindered = (&'static str, String);
@@ -95,10 +97,8 @@ pub(crate) async fn reconcile(
         .creation_timestamp
         .as_ref()
         .map_or(now, |time| time.0);
-    let since = before
-        .last_schedule_time
-        .as_ref()
-        .map_or(created, |time| time.0);
+    let last = before.last_schedule_time.as_ref().map(|time| time.0);
+    let since = last.filter(|last| has_come(*last, now)).unwrap_or(created);
     let due = due(&cron, since, now).filter(|_| !schedule.spec.suspend);
     // What is too much makes room for what comes.
     let (kept, outdated) = prune(&schedule, &context, now).await?;
@@ -173,13 +173,18 @@ pub(crate) async fn reconcile(
     let soonest = next.into_iter().chain(outdated).min();
     let action = soonest.map_or_else(Action::await_change, |next| {
         let wait = Duration::try_from(next.duration_since(now)).unwrap_or_default();
-        Action::requeue(wait + Duration::from_secs(1))
+        Action::requeue(wait + Duration::from_secs(1)).within(GLANCE)
     });
     Ok(if again {
         action.within(REFUSED)
     } else {
         action
     })
+}
+
+/// Whether a time that was noted has come, as far as clocks agree: one noted by a clock that was far ahead means nothing.
+fn has_come(noted: Timestamp, now: Timestamp) -> bool {
+    noted.duration_since(now) <= LATE
 }
 
 /// The latest time that has come since a moment and is not too long ago.
@@ -325,6 +330,9 @@ fn names(schedule: &str, machine: &str, at: Timestamp) -> Vec<String> {
 }
 
 /// Removes what is too much or too old; returns how many stay, and when the first of them will be too old.
+///
+/// The newest good one of a machine never goes for its age: when no others are taken it is all there is to go back to, and an age is
+/// only what two clocks say.
 async fn prune(
     schedule: &VMSnapshotSchedule,
     context: &Context,
@@ -375,13 +383,14 @@ async fn prune(
             // One that was taken and went with its guest is good for nothing any more.
             let lost = snapshot::is_lost(snapshot);
             let too_many = retention.max_count.is_some_and(|most| good > most);
-            let too_old = most.is_some_and(|most| age > most);
+            let is_newest = ready && good == 1;
+            let too_old = !is_newest && most.is_some_and(|most| age > most);
             let stale = failed && (bad > 1 || too_old);
             if !pinned && (lost || stale || ready && (too_many || too_old)) {
                 excess.push(snapshot.clone());
             } else {
                 kept += 1;
-                if ready && !pinned {
+                if ready && !pinned && !is_newest {
                     let end = most.and_then(|most| taken.checked_add(most).ok());
                     outdated = outdated.into_iter().chain(end).min();
                 }

@@ -78,7 +78,7 @@ impl System {
             .next()
             .context("the simulated world has no cluster")?
             .clone();
-        let clock = Clock::system();
+        let clock = Clock::starting_at(Clock::system().now());
         let server = apiserver::InMemory::with(apiserver::Clock::at(clock.now()), setting.seed);
         let client = Client::new(server.service(), "default");
         let api: Api<CustomResourceDefinition> = Api::all(client.clone());

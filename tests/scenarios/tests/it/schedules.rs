@@ -1,10 +1,12 @@
 //! How long the snapshots of a schedule stay.
 
-use std::time::Duration;
+use std::{cell::Cell, time::Duration};
 
 use api::vm::{Phase, VMSnapshot, VMSnapshotSchedule, VirtualMachine};
+use controllers::Clock;
+use jiff::{SignedDuration, Timestamp};
 use scenarios::Bed;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::{manifest, prepared, with_machine};
 
@@ -19,17 +21,20 @@ async fn taken(suspend: bool) -> Bed {
             "retention": { "maxAgeHours": 1 }, "suspend": suspend,
         },
     });
-    let labels = json!({ "infra.virtrigaud.io/schedule": "seldom" });
-    let snapshot = json!({
-        "apiVersion": "infra.virtrigaud.io/v1beta1", "kind": "VMSnapshot",
-        "metadata": { "name": "taken", "labels": labels },
-        "spec": { "vmRef": { "name": "web-server" }, "deletionPolicy": "Delete" },
-    });
     bed.try_apply(&schedule).await.unwrap();
-    bed.try_apply(&snapshot).await.unwrap();
+    bed.try_apply(&snapshot("taken")).await.unwrap();
     bed.until_ready::<VMSnapshotSchedule>("seldom").await;
     bed.until_ready::<VMSnapshot>("taken").await;
     bed
+}
+
+/// A snapshot of that schedule.
+fn snapshot(name: &str) -> Value {
+    json!({
+        "apiVersion": "infra.virtrigaud.io/v1beta1", "kind": "VMSnapshot",
+        "metadata": { "name": name, "labels": { "infra.virtrigaud.io/schedule": "seldom" } },
+        "spec": { "vmRef": { "name": "web-server" }, "deletionPolicy": "Delete" },
+    })
 }
 
 #[tokio::test(start_paused = true)]
@@ -37,11 +42,61 @@ async fn a_snapshot_goes_when_it_is_too_old_though_no_other_is_due() {
     for suspended in [false, true] {
         let bed = taken(suspended).await;
         bed.sleep(Duration::from_mins(50)).await;
-        assert_eq!(bed.names::<VMSnapshot>().await, ["taken"]);
+        bed.try_apply(&snapshot("newest")).await.unwrap();
+        bed.until_ready::<VMSnapshot>("newest").await;
+        assert_eq!(bed.names::<VMSnapshot>().await, ["newest", "taken"]);
         bed.sleep(Duration::from_mins(15)).await;
-        assert_eq!(bed.names::<VMSnapshot>().await, Vec::<String>::new());
-        assert_eq!(bed.snapshots("web-server").await, Vec::<String>::new());
+        assert_eq!(bed.names::<VMSnapshot>().await, ["newest"]);
+        assert_eq!(bed.snapshots("web-server").await, ["newest"]);
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_newest_good_snapshot_stays_however_old_it_is() {
+    let bed = taken(true).await;
+    bed.sleep(Duration::from_hours(48)).await;
+    assert_eq!(bed.names::<VMSnapshot>().await, ["taken"]);
+    assert_eq!(bed.snapshots("web-server").await, ["taken"]);
+}
+
+thread_local! {
+    /// What the controllers' machine takes for the time.
+    static SHOWN: Cell<Option<Clock>> = const { Cell::new(None) };
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_schedule_keeps_to_a_clock_that_is_set_right_while_it_runs() {
+    let mut bed = with_machine().await;
+    let now: Timestamp = "2026-01-01T00:05:00Z".parse().unwrap();
+    let right = Clock::starting_at(now);
+    let ahead = now + SignedDuration::from_hours(27);
+    SHOWN.set(Some(Clock::starting_at(ahead)));
+    bed.crash_operator().await;
+    bed.set_clock(Clock::reading(|| SHOWN.get().unwrap().now()));
+    bed.start_operator();
+    let schedule = json!({
+        "apiVersion": "infra.virtrigaud.io/v1beta1", "kind": "VMSnapshotSchedule",
+        "metadata": { "name": "daily" },
+        "spec": {
+            "vmRef": { "name": "web-server" }, "schedule": "0 3,4 * * *",
+            "retention": { "maxAgeHours": 24 },
+        },
+    });
+    bed.try_apply(&schedule).await.unwrap();
+    bed.sleep(Duration::from_mins(60)).await;
+    let first = "daily-web-server-202601020400";
+    bed.until_ready::<VMSnapshot>(first).await;
+    bed.sleep(Duration::from_mins(10)).await;
+    assert_eq!(
+        bed.names::<VMSnapshot>().await,
+        [first],
+        "the last one stays"
+    );
+    SHOWN.set(Some(right));
+    bed.sleep(Duration::from_mins(120)).await;
+    let next = "daily-web-server-202601010300";
+    bed.until_ready::<VMSnapshot>(next).await;
+    assert_eq!(bed.names::<VMSnapshot>().await, [next, first]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -46,7 +46,7 @@ impl World {
             .map(|simulator| simulator.clusters().next().cloned())
             .collect::<Option<Vec<_>>>()
             .context("a simulated world has no cluster")?;
-        let clock = Clock::system();
+        let clock = Clock::starting_at(Clock::system().now());
         let server = apiserver::InMemory::with(apiserver::Clock::at(clock.now()), setting.seed);
         let client = Client::new(server.service(), "default");
         install(&client).await?;
