@@ -260,6 +260,13 @@ impl Act<'_> {
         };
         match self.cluster.standing(self.owner, &task) {
             Standing::Flying => {
+                let tasks = [task];
+                if let Some(task) = self.cluster.cut_off(self.owner, &tasks) {
+                    let (node, upid) = (task.upid.node(), &task.upid);
+                    let message = format!("node {node} is down, in the middle of {upid}");
+                    return Err(self.wait(Waiting::NodeDown, message, Duration::from_secs(30)));
+                }
+                let [task] = tasks;
                 let message = format!("{} ({})", reason(task.step), task.upid);
                 Err(Outcome::Working {
                     step: task.step,

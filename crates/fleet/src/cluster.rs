@@ -570,12 +570,23 @@ impl Cluster {
         state
             .tasks
             .note(&task.upid, owner, task.step, Instant::now(), false);
-        state
-            .gate
-            .count(owner, vec![Key::Node(task.upid.node().clone())]);
+        if state.tasks.reaches(&task.upid) {
+            state
+                .gate
+                .count(owner, vec![Key::Node(task.upid.node().clone())]);
+        }
         drop(state);
         self.poke.notify_one();
         Standing::Flying
+    }
+
+    /// The node that is down of the first of these tasks that cannot be asked for because of that. The owner is woken when nodes
+    /// come or go.
+    pub(crate) fn cut_off<'a>(&self, owner: &Owner, tasks: &'a [InFlight]) -> Option<&'a InFlight> {
+        let mut state = self.state();
+        let task = tasks.iter().find(|task| !state.tasks.reaches(&task.upid))?;
+        state.stranded.insert(owner.clone());
+        Some(task)
     }
 
     /// Asks for room for work.

@@ -7,6 +7,8 @@
 //!
 //! The list is what each node last told the others: at the end of a task, but for tasks whose daemon was restarted meanwhile
 //! only every ten seconds. Who should long have ended by what is known is therefore asked for by name now and then.
+//!
+//! Only a task's own node knows how it stands. While that is down nobody is asked, and the others do not wait for it.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -17,7 +19,7 @@ use pve::task::TaskEnd;
 use tokio::time::Instant;
 
 use crate::{
-    Owner, Upid,
+    NodeName, Owner, Upid,
     habit::{Habit, Pace},
     record::StepKind,
 };
@@ -72,6 +74,8 @@ pub(crate) struct Tasks {
     /// How many ended well or badly, and how long they took together.
     done: BTreeMap<(StepKind, bool), (u64, Duration)>,
     asked: Option<Instant>,
+    /// The nodes that are up, once that was seen.
+    up: Option<BTreeSet<NodeName>>,
     /// How long an answer takes: a question is asked that much before it shall be answered.
     answer: Duration,
 }
@@ -284,9 +288,38 @@ impl Tasks {
         self.flying.values().any(|flight| &flight.owner == owner)
     }
 
-    /// The tasks under way.
+    /// The tasks under way that can be asked for.
     pub(crate) fn names(&self) -> BTreeSet<Upid> {
-        self.flying.keys().cloned().collect()
+        self.in_reach().map(|(upid, _)| upid.clone()).collect()
+    }
+
+    /// The tasks under way on nodes that are down.
+    pub(crate) fn out_of_reach(&self) -> Vec<Upid> {
+        let names = self.flying.keys();
+        names.filter(|upid| !self.reaches(upid)).cloned().collect()
+    }
+
+    /// Takes note of the nodes that are up. Returns who had tasks on one that was, and has none left that can be asked for.
+    pub(crate) fn reach(&mut self, up: BTreeSet<NodeName>) -> BTreeSet<Owner> {
+        let before = self.up.replace(up);
+        let was_up = |node| before.as_ref().is_none_or(|before| before.contains(node));
+        let lost = self.flying.iter().filter(|(upid, _)| was_up(upid.node()));
+        let lost = lost.filter(|(upid, _)| !self.reaches(upid));
+        let kept: BTreeSet<&Owner> = self.in_reach().map(|(_, flight)| &flight.owner).collect();
+        let owners = lost.map(|(_, flight)| &flight.owner);
+        owners
+            .filter(|owner| !kept.contains(owner))
+            .cloned()
+            .collect()
+    }
+
+    /// Whether a task can be asked for: nothing says that its node is down.
+    pub(crate) fn reaches(&self, upid: &Upid) -> bool {
+        self.up.as_ref().is_none_or(|up| up.contains(upid.node()))
+    }
+
+    fn in_reach(&self) -> impl Iterator<Item = (&Upid, &Flight)> {
+        self.flying.iter().filter(|(upid, _)| self.reaches(upid))
     }
 
     /// How many tasks are under way.
@@ -309,7 +342,7 @@ impl Tasks {
     pub(crate) fn due(&self) -> Option<Instant> {
         let first = self.owners_due().into_values().min()?;
         // The more are under way, the more one answer brings: the pace need not grow with them.
-        let gap = Duration::from_millis(match self.flying.len() {
+        let gap = Duration::from_millis(match self.in_reach().count() {
             0..=2 => 0,
             3..=8 => 100,
             9..=30 => 250,
@@ -321,7 +354,7 @@ impl Tasks {
     /// An owner waits for all of its tasks: the last one decides.
     fn owners_due(&self) -> BTreeMap<&Owner, Instant> {
         let mut owners: BTreeMap<&Owner, Instant> = BTreeMap::new();
-        for flight in self.flying.values() {
+        for (_, flight) in self.in_reach() {
             let due = owners.entry(&flight.owner).or_insert(flight.due);
             *due = (*due).max(flight.due);
         }
@@ -330,8 +363,8 @@ impl Tasks {
 
     /// What to ask now.
     pub(crate) fn question(&self, now: Instant) -> Question {
-        if self.flying.len() > 1 {
-            let overdue = self.flying.iter().filter(|(_, flight)| {
+        if self.in_reach().nth(1).is_some() {
+            let overdue = self.in_reach().filter(|(_, flight)| {
                 flight.questions.is_empty()
                     && flight.due <= now
                     && flight.named.is_none_or(|at| now - at >= NAMED_EVERY)
@@ -340,8 +373,7 @@ impl Tasks {
         }
         let owners = self.owners_due();
         let due = self
-            .flying
-            .iter()
+            .in_reach()
             .filter(|(_, flight)| owners.get(&flight.owner).is_some_and(|due| *due <= now));
         Question::Each(due.map(|(upid, _)| upid.clone()).collect())
     }

@@ -38,6 +38,9 @@ const SHUTDOWN: &str = "qmshutdown";
 /// After so long without a look nothing is known of who the guests are.
 const BLIND: Duration = Duration::from_mins(1);
 
+/// How long is waited for what a node says of its tasks. Nothing else is looked at meanwhile, and it is asked again anyway.
+const PROMPT: Duration = Duration::from_secs(5);
+
 /// Watches until the cluster is disconnected.
 pub(crate) async fn watch(cluster: Arc<Cluster>) {
     let mut looked = None;
@@ -171,6 +174,7 @@ async fn look(cluster: &Arc<Cluster>) {
                 Err(error) => return unreachable(cluster, error),
             }
             seen(cluster, view);
+            give_up_left_behind(cluster);
         }
         Err(error) => unreachable(cluster, error),
     }
@@ -284,6 +288,11 @@ fn seen(cluster: &Cluster, view: View) {
             );
         }
     }
+    for owner in state.tasks.reach(online(&view).into_iter().collect()) {
+        // What it began ends with its node, and others need the room.
+        wake.extend(state.gate.exit(&owner, End::Other, Instant::now()));
+        wake.push(owner);
+    }
     if nodes_changed {
         // A node came or went: whoever waits for one may go on.
         wake.extend(std::mem::take(&mut state.stranded));
@@ -371,9 +380,28 @@ async fn ask_for_tasks(cluster: &Arc<Cluster>) {
         Question::All(named) => list(cluster, named).await,
     };
     let now = Instant::now();
-    let mut wake = Vec::new();
     let mut state = cluster.state();
     state.tasks.asked(&question, &answer.running, asked, now);
+    drop(state);
+    note_ends(cluster, answer, now);
+}
+
+/// Gives up tasks whose end nobody will ever say.
+fn give_up_left_behind(cluster: &Cluster) {
+    let mut answer = Answer::default();
+    let lost = cluster.state().tasks.out_of_reach();
+    for upid in lost {
+        if is_left_behind(cluster, &upid) {
+            answer.add_unknown(upid);
+        }
+    }
+    note_ends(cluster, answer, Instant::now());
+}
+
+/// Takes note of the tasks that have ended, and wakes their owners.
+fn note_ends(cluster: &Cluster, answer: Answer, now: Instant) {
+    let mut wake = Vec::new();
+    let mut state = cluster.state();
     for (upid, end) in answer.ended {
         let mut verdict = match &end {
             Ok(_) => End::Well,
@@ -414,6 +442,13 @@ impl Answer {
             self.seconds.insert(upid.clone(), seconds);
         }
         self.ended.insert(upid, end);
+    }
+
+    /// The task is no longer known to anybody: its owner must look at what it left.
+    fn add_unknown(&mut self, upid: Upid) {
+        let text = format!("task {upid} is no longer known");
+        let unknown = Err(pve::Error::OutcomeUnknown { text, cause: None });
+        self.add(upid, Some(unknown), None);
     }
 }
 
@@ -463,10 +498,10 @@ async fn by_node(cluster: &Cluster, tasks: &mut BTreeSet<Upid>, answer: &mut Ans
             limit: Some(1_000),
             ..TaskFilter::default()
         };
-        async move { node.tasks(&filter).await }
+        tokio::time::timeout(PROMPT, async move { node.tasks(&filter).await })
     });
     let lists = futures::future::join_all(asked).await;
-    for entry in lists.into_iter().flatten().flatten() {
+    for entry in lists.into_iter().flatten().flatten().flatten() {
         if tasks.remove(&entry.upid) {
             let (end, seconds) = (entry.end(), entry.seconds());
             answer.add(entry.upid, end, seconds);
@@ -476,19 +511,16 @@ async fn by_node(cluster: &Cluster, tasks: &mut BTreeSet<Upid>, answer: &mut Ans
 
 /// How these tasks stand, asked for by name and side by side.
 async fn statuses(cluster: &Cluster, tasks: &BTreeSet<Upid>) -> Answer {
-    let asked = tasks.iter().map(|upid| status(&cluster.client, upid));
+    let asked = tasks
+        .iter()
+        .map(|upid| tokio::time::timeout(PROMPT, status(&cluster.client, upid)));
     let answers = futures::future::join_all(asked).await;
     let mut answer = Answer::default();
     for (upid, status) in tasks.iter().zip(answers) {
         match status {
-            Ok((end, seconds)) => answer.add(upid.clone(), end, seconds),
-            // The task is no longer known there: its owner must look at what it left.
-            Err(error) if error.is_not_found() || is_left_behind(cluster, upid) => {
-                let text = format!("task {upid} is no longer known");
-                let unknown = Err(pve::Error::OutcomeUnknown { text, cause: None });
-                answer.add(upid.clone(), Some(unknown), None);
-            }
-            Err(_) => {}
+            Ok(Ok((end, seconds))) => answer.add(upid.clone(), end, seconds),
+            Ok(Err(error)) if error.is_not_found() => answer.add_unknown(upid.clone()),
+            Ok(Err(_)) | Err(_) => {}
         }
     }
     answer

@@ -29,6 +29,9 @@ pub(crate) struct Node {
     pub(crate) up: bool,
     /// When it was started, in seconds since 1970.
     pub(crate) started: u64,
+    /// The tasks that ran when it lost its power: until it is up again, that is the last it has told the others of them.
+    #[serde(default)]
+    pub(crate) cut: BTreeSet<String>,
     /// Network interfaces by name, with the options PVE shows of them.
     pub(crate) network: BTreeMap<String, BTreeMap<String, String>>,
     /// Name servers.
@@ -126,6 +129,7 @@ impl Node {
             disk: 100 * GIB,
             up: true,
             started,
+            cut: BTreeSet::new(),
             network,
             dns: vec!["10.0.0.53".to_owned()],
             search_domain: "sim.local".to_owned(),

@@ -42,8 +42,11 @@ impl Cluster {
     /// A node loses its power: its guests and workers are gone at once.
     pub fn kill_node(&self, node: &str) {
         self.world(|world| {
-            if let Some(it) = world.nodes.get_mut(node) {
+            let active = world.tasks.active(Some(node));
+            let cut = active.map(|record| record.upid.to_string()).collect();
+            if let Some(it) = world.nodes.get_mut(node).filter(|it| it.up) {
                 it.up = false;
+                it.cut = cut;
             }
             world.guests.power_loss(node);
         });
@@ -77,6 +80,7 @@ impl Cluster {
                 return;
             };
             it.up = true;
+            it.cut.clear();
             it.started = now;
             let starting: Vec<(u32, guest::Kind)> = world
                 .guests

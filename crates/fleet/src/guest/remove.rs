@@ -203,6 +203,7 @@ impl Pass<'_> {
             }
         }
         self.record.in_flight = flying;
+        self.reaches_tasks()?;
         match self.record.in_flight.first() {
             Some(task) => Err(working(task.step, doing(task.step))),
             None => trouble.map_or(Ok(()), Err),

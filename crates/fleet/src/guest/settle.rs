@@ -6,7 +6,7 @@ use tokio::time::Instant;
 
 use super::{Flow, Pass, working};
 use crate::{
-    Outcome, PowerFact,
+    Outcome, PowerFact, Waiting,
     intent::Power,
     prop::Prop,
     record::{InFlight, SeedState, Stage, StepKind},
@@ -30,6 +30,7 @@ impl Pass<'_> {
                 trouble.get_or_insert(outcome);
             }
         }
+        self.reaches_tasks()?;
         if let Some(task) = self.record.in_flight.first() {
             return Err(working(
                 task.step,
@@ -37,6 +38,21 @@ impl Pass<'_> {
             ));
         }
         trouble.map_or(Ok(()), Err)
+    }
+
+    /// Comes back when no node is down on which something of ours was under way.
+    pub(super) fn reaches_tasks(&mut self) -> Flow<()> {
+        let tasks = self.record.in_flight.clone();
+        let Some(task) = self.cluster.cut_off(&self.intent.owner, &tasks) else {
+            return Ok(());
+        };
+        let message = format!(
+            "node {} is down, in the middle of {} ({})",
+            task.upid.node(),
+            doing(task.step),
+            task.upid
+        );
+        Err(self.wait(Waiting::NodeDown, message, Duration::from_secs(30)))
     }
 
     fn ended(&mut self, task: &InFlight, end: Ended) -> Option<Outcome> {

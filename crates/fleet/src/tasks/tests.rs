@@ -62,6 +62,29 @@ fn a_step_that_has_always_ended_by_then_is_asked_for_sooner() {
 }
 
 #[test]
+fn tasks_of_a_node_that_is_down_are_asked_for_once_it_is_back() {
+    let now = Instant::now();
+    let nodes = |names: &[&str]| names.iter().map(|name| name.parse().unwrap()).collect();
+    let elsewhere: Upid = "UPID:pve2:00000002:00000001:65000000:qmshutdown:7:root@pam:"
+        .parse()
+        .unwrap();
+    let mut tasks = Tasks::default();
+    tasks.note(&upid(1), &owner_of(1), StepKind::Clone, now, true);
+    tasks.note(&elsewhere, &owner_of(2), StepKind::Shutdown, now, true);
+    assert!(tasks.reach(nodes(&["pve1", "pve2"])).is_empty());
+    assert_eq!(tasks.reach(nodes(&["pve1"])), [owner_of(2)].into());
+    assert!(tasks.reach(nodes(&["pve1"])).is_empty(), "told once");
+    assert_eq!(tasks.out_of_reach(), [elsewhere.clone()]);
+    let due = tasks.due().unwrap();
+    assert_eq!(tasks.question(due), Question::Each([upid(1)].into()));
+    tasks.end(&upid(1), Ok(TaskEnd::Ok), None, due);
+    assert_eq!(tasks.due(), None);
+    tasks.reach(nodes(&["pve1", "pve2"]));
+    let due = tasks.due().unwrap();
+    assert_eq!(tasks.question(due), Question::Each([elsewhere].into()));
+}
+
+#[test]
 fn a_guest_that_shuts_down_slowly_is_not_asked_for_every_second() {
     let start = Instant::now();
     let mut tasks = Tasks::default();

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use fleet::{
-    ClusterName, Fleet, GuestRecord, Identity, NodeName, Options, Outcome, Owner, PowerFact,
-    StepKind, StorageId, Waiting,
+    ClusterName, Fleet, GuestIntent, GuestRecord, Identity, NodeName, Options, Outcome, Owner,
+    PowerFact, StepKind, StorageId, Waiting,
     intent::{Power, Readiness, Source},
     record::Leftover,
 };
@@ -87,6 +87,92 @@ async fn a_task_of_a_lost_node_is_given_up_once_its_guest_is_elsewhere() {
     let facts = &bench.progress(&owner).facts;
     assert_eq!(facts.node.as_ref().map(NodeName::as_str), Some(&*other));
     assert_eq!(facts.power, PowerFact::Stopped);
+}
+
+/// How long ten machines take on one node while another is down, perhaps in the middle of a task of ours.
+async fn ten_beside_a_dead_node(in_the_middle: bool) -> Duration {
+    let mut bench = Bench::life_like(7);
+    bench.ready().await;
+    let on = |name: &str, node: &str| {
+        let mut intent = machine(name, TEMPLATE);
+        intent.placement.nodes = vec![NodeName::new(node).unwrap()];
+        intent
+    };
+    let lost = on("lost", "pve2");
+    let owner = bench.want(lost.clone());
+    bench.run().await;
+    let vmid = bench.record(&owner).identity.clone().unwrap().vmid;
+    bench.run_for(Duration::from_mins(1)).await;
+    if in_the_middle {
+        bench.cluster().hang_guest(vmid.get()).unwrap();
+        bench.want(GuestIntent {
+            power: Power::Off,
+            ..lost
+        });
+        bench.call_now(&owner).await;
+        assert!(!bench.record(&owner).in_flight.is_empty());
+    }
+    bench.cluster().kill_node("pve2");
+    bench.run_for(Duration::from_secs(30)).await;
+    let asked = Fault::every("GET /nodes/pve2/tasks*", Action::delay(Duration::ZERO));
+    bench.cluster().control().inject(asked);
+    let began = tokio::time::Instant::now();
+    let ten: Vec<_> = (0..10)
+        .map(|n| bench.want(on(&format!("web-{n}"), "pve1")))
+        .collect();
+    for owner in &ten {
+        bench.call_now(owner).await;
+    }
+    while !ten.iter().all(|it| bench.progress(it).outcome.is_done()) {
+        bench.run_for(Duration::from_millis(100)).await;
+        assert!(
+            began.elapsed() < Duration::from_hours(1),
+            "{}",
+            bench.stories()
+        );
+    }
+    let took = began.elapsed();
+    let outcome = &bench.progress(&owner).outcome;
+    if in_the_middle {
+        assert_eq!(waits_for(outcome), Some(Waiting::NodeDown), "{outcome:?}");
+        assert!(format!("{outcome:?}").contains("shutting the guest down"));
+    }
+    assert_eq!(bench.cluster().control().hits().get("delay"), None);
+    bench.cluster().revive_node("pve2");
+    bench.run().await;
+    assert_eq!(bench.progress(&owner).outcome, Outcome::Settled);
+    took
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_task_on_a_node_that_died_holds_up_nobody() {
+    let without = ten_beside_a_dead_node(false).await;
+    let with = ten_beside_a_dead_node(true).await;
+    assert!(
+        with < without + Duration::from_secs(5),
+        "{with:?}, {without:?} without"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_hangs_while_it_is_shown_online_delays_the_others_by_seconds() {
+    let mut bench = Bench::life_like(7);
+    bench.ready().await;
+    let mut intent = machine("lost", TEMPLATE);
+    intent.placement.nodes = vec![NodeName::new("pve2").unwrap()];
+    let lost = bench.want(intent.clone());
+    bench.run().await;
+    let vmid = bench.record(&lost).identity.clone().unwrap().vmid;
+    bench.cluster().hang_guest(vmid.get()).unwrap();
+    let hangs = Fault::every("GET /nodes/pve2/tasks*", Action::Hang);
+    bench.cluster().control().inject(hangs);
+    intent.power = Power::Off;
+    bench.want(intent);
+    bench.call_now(&lost).await;
+    bench.cluster().control().reset_counts();
+    bench.run_for(Duration::from_mins(5)).await;
+    let looks = bench.cluster().control().counts()["GET /cluster/resources"];
+    assert!(looks >= 20, "{}", bench.counts());
 }
 
 #[tokio::test(start_paused = true)]

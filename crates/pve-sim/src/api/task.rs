@@ -174,11 +174,18 @@ fn cluster_tasks(call: &mut Call<'_>) -> Result<Reply, Failure> {
     };
     records.retain(|record| all || own(record));
     records.sort_by_key(|record| Reverse((record.upid.starttime, record.upid.pid)));
+    // A node that is down tells nobody that its tasks have ended with it.
+    let runs = |upid: &Upid| {
+        let node = world.nodes.get(&upid.node);
+        node.is_some_and(|node| node.cut.contains(&upid.to_string()))
+    };
     let rows = records.into_iter().map(|record| {
         let mut map = fields(&record.upid);
         map.remove("pid");
         map.remove("pstart");
-        if let State::Ended { status, endtime } = &record.state {
+        if let State::Ended { status, endtime } = &record.state
+            && !runs(&record.upid)
+        {
             map.insert("endtime".into(), json!(endtime));
             map.insert("status".into(), json!(status));
             map.insert("saved".into(), json!(1));

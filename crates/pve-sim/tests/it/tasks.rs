@@ -36,6 +36,23 @@ async fn a_task_runs_is_listed_and_ends_in_the_archive() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_node_that_is_down_tells_nobody_that_its_tasks_have_ended() {
+    let simulator = Simulator::builder().latency(Latency::real()).build();
+    let cluster = simulator.clusters().next().unwrap();
+    let root = Client::root(&simulator).await;
+    let create = [("vmid", "200"), ("scsi0", "data:1")];
+    let started = root.try_post("/nodes/pve2/qemu", &create).await;
+    let upid = started.data().as_str().unwrap().to_owned();
+    cluster.kill_node("pve2");
+    let listed = root.try_get("/cluster/tasks").await.data();
+    assert_eq!(listed[0]["upid"], upid.as_str());
+    assert!(listed[0].get("endtime").is_none(), "{listed}");
+    cluster.revive_node("pve2");
+    let listed = root.try_get("/cluster/tasks").await.data();
+    assert_eq!(listed[0]["status"], "unexpected status");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_stopped_task_says_so() {
     let simulator = Simulator::builder().latency(Latency::real()).build();
     let root = Client::root(&simulator).await;
