@@ -196,11 +196,20 @@ impl Act<'_> {
 
     /// Asks for room on the node, once for the whole action.
     fn enter(&mut self, node: &NodeName) -> Flow<()> {
-        let keys = vec![Key::Node(node.clone())];
+        self.enter_for(StepKind::Snapshot, node)
+    }
+
+    /// The same for what may take hours.
+    fn enter_for(&mut self, step: StepKind, node: &NodeName) -> Flow<()> {
+        let keys = vec![Key::of(step, node)];
         if self.cluster.enter(self.owner, keys) {
             return Ok(());
         }
-        let message = format!("in line for node {node}");
+        let message = match step {
+            StepKind::Backup => format!("in line for the backups of node {node}"),
+            StepKind::Migrate => format!("in line for the moves from node {node}"),
+            _ => format!("in line for node {node}"),
+        };
         Err(Outcome::Waiting {
             what: Waiting::Turn,
             message,

@@ -573,7 +573,7 @@ impl Cluster {
         if state.tasks.reaches(&task.upid) {
             state
                 .gate
-                .count(owner, vec![Key::Node(task.upid.node().clone())]);
+                .count(owner, vec![Key::of(task.step, task.upid.node())]);
         }
         drop(state);
         self.poke.notify_one();

@@ -8,6 +8,9 @@
 //! Whoever finds no room stands in one line, in the order of turns: parties ([`Owner::party`]) take turns, so that
 //! one machine of a small team need not wait for a thousand of a large one, and within a party who came first is first.
 //! Nobody waits for a place somebody else needs elsewhere.
+//!
+//! What takes long without keeping a host from other work has places of its own, and counts nowhere else: backups, of which PVE
+//! makes one at a time on each node, moves, and shutdowns, which the guests' own systems decide about.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -16,12 +19,18 @@ use std::{
 
 use tokio::time::Instant;
 
-use crate::{NodeName, Owner, StorageId, Vmid};
+use crate::{NodeName, Owner, StorageId, Vmid, record::StepKind};
 
 /// A part of a cluster that can be busy.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Key {
     Node(NodeName),
+    /// Backups of a node's guests.
+    Backups(NodeName),
+    /// Moves away from a node.
+    Moves(NodeName),
+    /// Guests of a node that were asked to go down.
+    Shutdowns(NodeName),
     Storage(StorageId),
     Template(Vmid),
     /// A source that PVE lets only one copy at a time: a container, or a machine that runs.
@@ -29,14 +38,38 @@ pub(crate) enum Key {
 }
 
 impl Key {
+    /// What a step done on a node takes a place of there.
+    pub(crate) fn of(step: StepKind, node: &NodeName) -> Self {
+        let node = node.clone();
+        match step {
+            StepKind::Backup => Key::Backups(node),
+            StepKind::Migrate => Key::Moves(node),
+            StepKind::Shutdown | StepKind::Reboot => Key::Shutdowns(node),
+            _ => Key::Node(node),
+        }
+    }
+
     /// Where the limit starts, and how far it may rise.
     fn range(&self) -> (f64, f64) {
         match self {
             Key::Node(_) => (4.0, 12.0),
+            Key::Backups(_) => (1.0, 1.0),
+            Key::Moves(_) => (2.0, 4.0),
+            Key::Shutdowns(_) => (24.0, 96.0),
             Key::Storage(_) | Key::Template(_) => (6.0, 24.0),
             Key::Alone(_) => (1.0, 1.0),
         }
     }
+
+    /// Whether it takes a place in the cluster as a whole, too.
+    fn is_of_the_whole(&self) -> bool {
+        !matches!(self, Key::Backups(_) | Key::Moves(_) | Key::Shutdowns(_))
+    }
+}
+
+/// Whether work with these keys takes a place in the cluster as a whole.
+fn are_of_the_whole(keys: &[Key]) -> bool {
+    keys.iter().any(Key::is_of_the_whole)
 }
 
 /// The same for the cluster as a whole.
@@ -162,7 +195,9 @@ impl Gate {
         let Some(keys) = self.inside.remove(owner) else {
             return Vec::new();
         };
-        self.whole.ended(end);
+        if are_of_the_whole(&keys) {
+            self.whole.ended(end);
+        }
         for key in &keys {
             self.limit(key).ended(end);
         }
@@ -209,15 +244,13 @@ impl Gate {
                 .keys
                 .iter()
                 .for_each(|key| *promised.entry(key).or_default() += 1);
-            called += 1;
+            called += usize::from(are_of_the_whole(&place.keys));
         }
         let mut fitting = BTreeSet::new();
         let mut first = true;
         for (at, place) in self.line.iter().enumerate().take(among) {
-            if !self.whole.has_room(called + fitting.len()) {
-                break;
-            }
-            if place.called.is_some() {
+            let of_the_whole = are_of_the_whole(&place.keys);
+            if place.called.is_some() || of_the_whole && !self.whole.has_room(called) {
                 continue;
             }
             let is_full = |key: &&Key| {
@@ -230,6 +263,7 @@ impl Gate {
             let full: Vec<&Key> = place.keys.iter().filter(is_full).collect();
             let kept = if full.is_empty() {
                 fitting.insert(at);
+                called += usize::from(of_the_whole);
                 place.keys.iter().collect()
             } else if std::mem::take(&mut first) {
                 place.keys.iter().collect()
@@ -249,7 +283,7 @@ impl Gate {
     }
 
     fn take(&mut self, owner: &Owner, keys: Vec<Key>) {
-        self.whole.busy += 1;
+        self.whole.busy += u32::from(are_of_the_whole(&keys));
         for key in &keys {
             self.limit(key).busy += 1;
         }
@@ -358,6 +392,36 @@ mod tests {
             !gate.enter(&owner(101), copy("b"), now),
             "the last place at the template is kept for the first in line"
         );
+    }
+
+    #[test]
+    fn what_takes_long_keeps_nothing_else_out() {
+        let now = Instant::now();
+        let mut gate = Gate::default();
+        let mut next = 0;
+        let mut let_in = |gate: &mut Gate, step: StepKind, node: &str| {
+            let node = NodeName::new(node).unwrap();
+            let many = (next..next + 100).map(owner);
+            next += 100;
+            many.filter(|who| gate.enter(who, vec![Key::of(step, &node)], now))
+                .count()
+        };
+        for n in 0..30 {
+            let node = format!("n{n}");
+            assert_eq!(let_in(&mut gate, StepKind::Backup, &node), 1);
+            assert_eq!(let_in(&mut gate, StepKind::Migrate, &node), 2);
+            assert_eq!(let_in(&mut gate, StepKind::Shutdown, &node), 24);
+        }
+        assert_eq!(gate.whole.busy, 0);
+        assert_eq!(let_in(&mut gate, StepKind::Start, "n0"), 4);
+        assert_eq!(let_in(&mut gate, StepKind::Clone, "n1"), 4);
+        assert_eq!(gate.whole.busy, 8);
+        let backup = gate
+            .inside
+            .iter()
+            .find(|(_, keys)| matches!(&keys[..], [Key::Backups(node)] if node.as_str() == "n0"));
+        let backup = backup.unwrap().0.clone();
+        assert_eq!(gate.exit(&backup, End::Well, now).len(), 1, "one by one");
     }
 
     #[test]

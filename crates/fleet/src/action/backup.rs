@@ -103,7 +103,7 @@ impl Act<'_> {
             self.record.facts.node = Some(row.node);
             return Ok(Outcome::Persist);
         }
-        self.enter(&row.node)?;
+        self.enter_for(StepKind::Backup, &row.node)?;
         let mut backup = Backup::of(intent.guest, intent.storage.clone());
         let mode = match intent.mode {
             BackupMode::Snapshot => "snapshot",

@@ -108,7 +108,7 @@ impl Act<'_> {
         }
         self.free(&row)?;
         self.may_leave_with_snapshots(&view, &row).await?;
-        self.enter(&row.node)?;
+        self.enter_for(StepKind::Migrate, &row.node)?;
         let running = row.power == PowerFact::Running;
         let message = format!(
             "moving guest {} from {} to {target}",

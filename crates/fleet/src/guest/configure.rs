@@ -374,7 +374,7 @@ impl Pass<'_> {
             let message = format!("high availability was asked for {}", doing(step));
             return Ok(Some(self.wait(Waiting::Guest, message, WISH)));
         }
-        let keys = vec![Key::Node(node.clone())];
+        let keys = vec![Key::of(step, node)];
         if !self.cluster.enter(&self.intent.owner, keys) {
             let message = format!("in line for {}", doing(step));
             let retry = Duration::from_mins(1);

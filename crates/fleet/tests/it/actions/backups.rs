@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use fleet::{
-    ActionProgress, ActionRecord, Outcome,
-    intent::{BackupIntent, BackupMode, Compression},
+    ActionProgress, ActionRecord, GuestIntent, Outcome, PowerFact,
+    intent::{BackupIntent, BackupMode, Compression, Power},
 };
 
-use pve_sim::{Action, Fault};
+use pve_sim::{Action, Fault, Latency, Simulator, Spread, Step};
 
 use super::{TEMPLATE, asked, settled};
 use crate::harness::{Bench, cluster_name, machine, owner};
@@ -47,6 +47,71 @@ async fn a_backup_is_found_again_by_its_mark_and_removed() {
     );
     let volume = made.facts.volume.unwrap();
     assert!(!bench.inventory().await.volumes.contains(&volume));
+}
+
+#[tokio::test(start_paused = true)]
+async fn backups_that_take_long_keep_nobody_else_on_their_node_waiting() {
+    let mut latency = Latency::real();
+    let slow = Spread {
+        median_ms: 600_000.0,
+        p95_ms: 610_000.0,
+    };
+    latency.steps.insert(Step::BackupGib, slow);
+    let mut bench = Bench::with(Simulator::builder().seed(7).latency(latency).build());
+    bench.ready().await;
+    let intent = |n: usize| {
+        let mut intent = machine(&format!("web-{n}"), TEMPLATE);
+        intent.placement.nodes = vec![pve::NodeName::new("pve1").unwrap()];
+        intent
+    };
+    let owners: Vec<_> = (0..7).map(|n| bench.want(intent(n))).collect();
+    bench.run().await;
+    bench.run_for(Duration::from_mins(1)).await;
+    let vmid = |bench: &Bench, n: usize| {
+        let identity = bench.record(&owners[n]).identity.as_ref();
+        identity.unwrap().vmid
+    };
+    let mut backups = Vec::new();
+    for n in 0..6 {
+        let guest = vmid(&bench, n);
+        bench.cluster().fill_disk(guest.get(), 1 << 30).unwrap();
+        let intent = BackupIntent {
+            owner: owner(&format!("backup-{n}")),
+            ..backup(guest, Some(owners[n].clone()))
+        };
+        backups.push((intent, ActionRecord::default()));
+    }
+    for _ in 0..30 {
+        for (intent, record) in &mut backups {
+            *record = bench.fleet.backup(intent, record).await.record;
+        }
+        bench.run_for(Duration::from_secs(1)).await;
+    }
+    let under_way = backups.iter().filter(|(_, it)| !it.in_flight.is_empty());
+    assert_eq!(under_way.count(), 1, "PVE makes one at a time on a node");
+    bench.want(GuestIntent {
+        power: Power::Off,
+        ..intent(6)
+    });
+    bench.call_now(&owners[6]).await;
+    bench.run_for(Duration::from_mins(1)).await;
+    let progress = bench.progress(&owners[6]);
+    assert_eq!(progress.outcome, Outcome::Settled, "{}", bench.stories());
+    assert_eq!(progress.facts.power, PowerFact::Stopped);
+    for (intent, record) in &mut backups {
+        let made = loop {
+            let progress = bench.fleet.backup(intent, record).await;
+            *record = progress.record;
+            match progress.outcome {
+                Outcome::Persist => {}
+                Outcome::Working { .. } | Outcome::Waiting { .. } => {
+                    bench.run_for(Duration::from_mins(1)).await;
+                }
+                other => break other,
+            }
+        };
+        assert_eq!(made, Outcome::Settled);
+    }
 }
 
 /// A storage that keeps one backup of a guest, and a guest that is not ours.
