@@ -105,6 +105,9 @@ pub(crate) const HA_PATIENCE: Duration = Duration::from_mins(1);
 /// How often it is looked whether an upload has ended.
 pub(crate) const UPLOAD_PAUSE: Duration = Duration::from_secs(2);
 
+/// How long is waited at first for what may be over in a moment.
+const SHORT: Duration = Duration::from_secs(2);
+
 /// How often it is looked for meanwhile.
 pub(crate) const HA_PAUSE: Duration = Duration::from_secs(10);
 
@@ -321,26 +324,31 @@ impl Cluster {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The last view.
-    /// Whether a guest that an owner has found incomplete may still be being made: PVE says of a task what it makes only in the end,
-    /// so any that makes a guest counts.
-    pub(crate) async fn is_being_made(&self, owner: &Owner) -> pve::Result<bool> {
-        let makers = [
-            "qmclone",
-            "qmcreate",
-            "qmrestore",
-            "vzclone",
-            "vzcreate",
-            "vzrestore",
-        ];
-        let made = self.any_runs(|task| makers.contains(&task.upid.kind()));
+    /// After what time to look again at a guest that an owner has found incomplete, if it may still be being made. A task that copies
+    /// tells what it copies and not what it makes, so any of those counts.
+    pub(crate) async fn is_being_made(
+        &self,
+        owner: &Owner,
+        vmid: Vmid,
+    ) -> pve::Result<Option<Duration>> {
+        let made = self.any_runs(|task| match task.upid.kind() {
+            "qmclone" | "vzclone" => true,
+            "qmcreate" | "qmrestore" | "vzcreate" | "vzrestore" => {
+                task.upid.id() == vmid.to_string()
+            }
+            _ => false,
+        });
         let made = made.await?;
         let vain = self.memory(owner, |memory| {
             memory.abandoned = if made { 0 } else { memory.abandoned + 1 };
             memory.abandoned
         });
+        if made {
+            return Ok(Some(self.longer(owner)));
+        }
         // The end of a task and what it wrote are not seen in the same moment.
-        Ok(made || vain < 3)
+        self.memory(owner, |memory| memory.locked = None);
+        Ok((vain < 3).then_some(SHORT))
     }
 
     /// Whether a task runs on any node that is up. Each is asked itself: of the tasks of a token PVE's common list shows none
@@ -405,6 +413,7 @@ impl Cluster {
         self.state().owners.get(&guest) == Some(owner)
     }
 
+    /// The last view.
     pub(crate) fn view(&self) -> Option<Arc<View>> {
         self.state().view.clone()
     }
@@ -523,6 +532,13 @@ impl Cluster {
         self.poke.notify_one();
     }
 
+    /// How long to wait for what may be over in a moment, and takes the longer the longer it has taken.
+    fn longer(&self, owner: &Owner) -> Duration {
+        let now = Instant::now();
+        let since = self.memory(owner, |memory| *memory.locked.get_or_insert(now));
+        ((now - since) / 4).clamp(SHORT, Duration::from_mins(1))
+    }
+
     /// How long to wait for who holds the guest, a moment at first and longer the longer it is held; and what to say.
     pub(crate) fn held(
         &self,
@@ -531,9 +547,7 @@ impl Cluster {
         vmid: Vmid,
         lock: &str,
     ) -> (Duration, String) {
-        let now = Instant::now();
-        let since = self.memory(owner, |memory| *memory.locked.get_or_insert(now));
-        let pause = ((now - since) / 4).clamp(Duration::from_secs(2), Duration::from_mins(1));
+        let pause = self.longer(owner);
         let mut message = format!("the guest is locked ({lock})");
         if pause < crate::watcher::RHYTHM {
             self.refresh();

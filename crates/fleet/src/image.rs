@@ -186,12 +186,13 @@ impl<'a> Work<'a> {
         let marked = config.description().is_some_and(mark::is_marked);
         let lock = config.lock().filter(|lock| !marked && is_making(lock));
         let Some(lock) = lock else { return Ok(None) };
-        match self.cluster.is_being_made(&self.intent.owner).await {
-            Ok(true) => {
+        let made = self.cluster.is_being_made(&self.intent.owner, vmid);
+        match made.await {
+            Ok(Some(pause)) => {
                 let text = format!("guest {vmid} is being made ({lock})");
-                Err(self.wait(Waiting::Locked, text, Duration::from_secs(2)))
+                Err(self.wait(Waiting::Locked, text, pause))
             }
-            Ok(false) => Ok(Some(left_locked(vmid, lock))),
+            Ok(None) => Ok(Some(left_locked(vmid, lock))),
             Err(error) => Err(self.trouble("looking for who makes the guest", &error)),
         }
     }

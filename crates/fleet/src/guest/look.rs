@@ -179,12 +179,15 @@ impl Pass<'_> {
 
     /// Waits for a guest that is being made under our VMID. Comes back with why when nobody makes it any more.
     pub(super) async fn unfinished(&mut self, identity: &Identity, lock: &str) -> Flow<String> {
-        match self.cluster.is_being_made(&self.intent.owner).await {
-            Ok(true) => {
+        let made = self
+            .cluster
+            .is_being_made(&self.intent.owner, identity.vmid);
+        match made.await {
+            Ok(Some(pause)) => {
                 let message = format!("guest {} is being made ({lock})", identity.vmid);
-                Err(self.wait(Waiting::Locked, message, Duration::from_secs(2)))
+                Err(self.wait(Waiting::Locked, message, pause))
             }
-            Ok(false) => Ok(left_locked(identity.vmid, lock)),
+            Ok(None) => Ok(left_locked(identity.vmid, lock)),
             Err(error) => Err(self.trouble("looking for who makes the guest", &error)),
         }
     }

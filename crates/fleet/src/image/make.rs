@@ -295,11 +295,11 @@ impl Work<'_> {
             Ok(false) => {}
             Err(error) => return Err(self.trouble("asking for the guest", &error)),
         }
-        match self.cluster.is_being_made(&self.intent.owner).await {
-            Ok(false) => Ok(true),
-            Ok(true) => {
+        match self.cluster.is_being_made(&self.intent.owner, vmid).await {
+            Ok(None) => Ok(true),
+            Ok(Some(pause)) => {
                 let text = trouble::line(denied);
-                Err(self.wait(Waiting::Privilege, text, Duration::from_secs(2)))
+                Err(self.wait(Waiting::Privilege, text, pause))
             }
             Err(error) => Err(self.trouble("looking for who makes the guest", &error)),
         }

@@ -1,12 +1,15 @@
 //! Calls whose answer was lost and that take effect later.
 
+use std::time::Duration;
+
 use fleet::{
-    Outcome, Owner, StepKind,
-    intent::{Readiness, Source},
+    NodeName, Outcome, Owner, StepKind,
+    intent::{CloneMode, Readiness, Source, TemplateRef},
     mark,
 };
 use pve::{CreateQemu, GuestConfig};
-use pve_sim::{Action, Fault};
+use pve_sim::{Action, Fault, Latency, Simulator, Spread, Step};
+use tokio::time::Instant;
 
 use crate::harness::{Bench, machine};
 
@@ -26,6 +29,36 @@ async fn sent_in_vain(bench: &mut Bench) -> Owner {
         tokio::time::sleep(std::time::Duration::from_millis(200)).await;
     }
     owner
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_copy_that_takes_long_and_was_not_heard_of_is_looked_for_ever_more_seldom() {
+    const CLONE: &str = "POST /nodes/{node}/qemu/{vmid}/clone";
+    let mut latency = Latency::real();
+    let copy = Spread {
+        median_ms: 900_000.0,
+        p95_ms: 910_000.0,
+    };
+    latency.steps.insert(Step::CopyGib, copy);
+    let mut bench = Bench::with(Simulator::builder().seed(7).latency(latency).build());
+    bench.ready().await;
+    let lost = Fault::once(CLONE, Action::DropAnswer);
+    bench.cluster().control().inject(lost);
+    let mut intent = machine("web", "ubuntu-24-04");
+    intent.source = Source::Template {
+        from: TemplateRef::Name("ubuntu-24-04".to_owned()),
+        mode: CloneMode::Full,
+        snapshot: None,
+    };
+    intent.placement.nodes = vec![NodeName::new("pve2").unwrap()];
+    let began = Instant::now();
+    let owner = bench.want(intent);
+    bench.run().await;
+    let story = bench.matters[&owner].story.join("\n");
+    assert_eq!(bench.progress(&owner).outcome, Outcome::Settled, "{story}");
+    assert_eq!(bench.cluster().control().counts()[CLONE], 1);
+    assert!(began.elapsed() > Duration::from_mins(8), "it took long");
+    assert!(bench.own_requests() < 200, "{}", bench.counts());
 }
 
 /// The call that was lost takes effect.

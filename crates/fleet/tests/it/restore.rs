@@ -6,7 +6,7 @@ use fleet::{
     GuestIntent, Outcome, Owner,
     intent::{BackupMode, Power, Source},
 };
-use pve::{ConfigChange, GuestConfig};
+use pve::{ConfigChange, CreateQemu, GuestConfig, Vmid};
 use pve_sim::{Action, Fault, Latency, Simulator, Spread, Step};
 
 use crate::{
@@ -137,6 +137,42 @@ async fn a_machine_whose_restore_failed_leaves_nothing_when_it_is_deleted() {
         assert_eq!(bench.progress(&second).outcome, Outcome::Gone);
         assert_eq!(machines(&bench).await, before, "{}", bench.stories());
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_restore_of_somebody_elses_keeps_no_guest_waiting_that_was_left_half_made() {
+    let mut bench = slow();
+    let (_, again) = backed_up(&mut bench).await;
+    let Source::Backup { volume } = again.source else {
+        panic!("{again:?}");
+    };
+    let mut intent = machine("third", TEMPLATE);
+    intent.power = Power::Off;
+    let third = bench.want(intent);
+    bench.call(&third).await;
+    let identity = bench.record(&third).identity.clone().unwrap();
+    let node = bench.client().node(&identity.node);
+    // Somebody's copy died under its VMID before anything was written of it but the lock.
+    let left = CreateQemu::new(identity.vmid, GuestConfig::new());
+    let task = node.create_qemu(&left).await.unwrap();
+    bench.client().wait(&task).await.unwrap();
+    let lock = ConfigChange::set(GuestConfig::new().with("lock", "clone"));
+    node.qemu(identity.vmid).configure(&lock).await.unwrap();
+    let mut theirs = CreateQemu::new(Vmid::new(700).unwrap(), GuestConfig::new());
+    theirs.archive = Some(volume);
+    theirs.unique = true;
+    let theirs = node.create_qemu(&theirs).await.unwrap();
+    let matter = bench.matters.get_mut(&third).unwrap();
+    matter.record.stage = fleet::record::Stage::Making;
+    matter.last = None;
+    bench.restart();
+    bench.ready().await;
+    bench.run().await;
+    let story = bench.matters[&third].story.join("\n");
+    assert_eq!(bench.progress(&third).outcome, Outcome::Settled, "{story}");
+    assert_ne!(bench.progress(&third).facts.vmid, Some(identity.vmid));
+    let status = bench.client().task_status(&theirs).await.unwrap();
+    assert!(status.end().is_none(), "it is restored still: {story}");
 }
 
 #[tokio::test(start_paused = true)]
