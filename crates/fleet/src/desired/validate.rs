@@ -35,6 +35,7 @@ pub(crate) fn is_root_only(key: &str, value: &str) -> bool {
         "usb" => !value.contains("mapping=") && !value.contains("spice"),
         "serial" => value != "socket",
         "parallel" => true,
+        "rng" => value.contains("hwrng"),
         _ => ROOT_ONLY_EXTRA.contains(&key),
     }
 }

@@ -320,7 +320,9 @@ impl Pass<'_> {
         ] {
             base.remove(key);
         }
-        let for_root = base.iter().any(|(key, it)| desired::is_root_only(key, it));
+        // The order of starting takes a privilege on the whole cluster, which is nobody's who has guests only.
+        let is_held_back = |key: &str, it: &str| key == "startup" || desired::is_root_only(key, it);
+        let for_root = base.iter().any(|(key, it)| is_held_back(key, it));
         if for_root && !self.cluster.options.root {
             // PVE copies what it does not let us write.
             return Ok(None);

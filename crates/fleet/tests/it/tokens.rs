@@ -100,6 +100,31 @@ async fn tasks_are_asked_for_by_the_list_of_their_node() {
     );
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_full_copy_has_what_its_template_has_and_the_token_may_not_write() {
+    for (key, value) in [("startup", "order=2,up=10"), ("rng0", "source=/dev/hwrng")] {
+        let mut bench = bench().await;
+        let node = NodeName::new("pve1").unwrap();
+        let vmid = pve::Vmid::new(9000).unwrap();
+        let template = bench.client().node(&node).qemu(vmid);
+        let brought = pve::GuestConfig::new().with(key, value);
+        let change = pve::ConfigChange::set(brought);
+        template.configure(&change).await.unwrap();
+        let owner = bench.want(full_copy("web"));
+        bench.run().await;
+        let story = bench.matters[&owner].story.join("\n");
+        assert_eq!(bench.progress(&owner).outcome, Outcome::Settled, "{story}");
+        let identity = bench.record(&owner).identity.clone().unwrap();
+        let copy = bench.client().node(&identity.node).qemu(identity.vmid);
+        let config = copy
+            .config(pve::api::guest::ConfigView::Next)
+            .await
+            .unwrap();
+        assert_eq!(config.get(key), Some(value), "{story}");
+        assert_eq!(bench.record(&owner).linked, Some(false));
+    }
+}
+
 /// A token whose guests are all in one pool.
 #[tokio::test(start_paused = true)]
 async fn a_token_that_is_confined_to_a_pool_makes_its_images_there() {
