@@ -140,8 +140,12 @@ impl<'a> Pass<'a> {
             .map_err(|invalid| failed(Failure::Invalid, invalid.to_string()))?;
         let view = self.view()?;
         let release = self.cluster.state().release;
-        desired::suits(self.intent, release, &view)
-            .map_err(|invalid| failed(Failure::Invalid, invalid.to_string()))?;
+        if let Err(invalid) = desired::suits(self.intent, release, &view) {
+            // Another release may suit.
+            let mut state = self.cluster.state();
+            state.stranded.insert(self.intent.owner.clone());
+            return Err(failed(Failure::Invalid, invalid.to_string()));
+        }
         if let Some(identity) = &self.record.identity {
             self.cluster.track(&self.intent.owner, identity.vmid);
             self.memory(|memory| memory.devices = self.intent.hardware.whole_pci());

@@ -1,4 +1,4 @@
-//! What changes seldom: quorum, bridges, privileges.
+//! What changes seldom: the release, quorum, bridges, privileges.
 //!
 //! `/cluster/resources` does not tell these, and asking for them with every look would cost as much as the look
 //! itself. So they are asked for when a cluster is connected, when its nodes or credentials change, and every few minutes; while
@@ -21,6 +21,8 @@ const RHYTHM: Duration = Duration::from_mins(5);
 
 /// Surveys until the cluster is disconnected.
 pub(crate) async fn watch(cluster: Arc<Cluster>) {
+    // The first look has just asked for the release.
+    let mut first = true;
     loop {
         let pause = match cluster.view() {
             // The watcher says when there is something to be surveyed.
@@ -28,7 +30,8 @@ pub(crate) async fn watch(cluster: Arc<Cluster>) {
             Some(view) => {
                 let online = view.nodes.iter().filter(|(_, row)| row.online);
                 let online: Vec<NodeName> = online.map(|(name, _)| name.clone()).collect();
-                survey(&cluster, &online).await;
+                let upgraded = !std::mem::take(&mut first) && is_upgraded(&cluster).await;
+                survey(&cluster, &online, upgraded).await;
                 if cluster.state().facts.quorate == Some(false) {
                     watcher::RHYTHM
                 } else {
@@ -45,7 +48,7 @@ pub(crate) async fn watch(cluster: Arc<Cluster>) {
     }
 }
 
-async fn survey(cluster: &Arc<Cluster>, online: &[NodeName]) {
+async fn survey(cluster: &Arc<Cluster>, online: &[NodeName], upgraded: bool) {
     let quorate = quorate(cluster).await;
     let missing = missing_privileges(cluster).await;
     let mut bridges = BTreeMap::new();
@@ -56,11 +59,16 @@ async fn survey(cluster: &Arc<Cluster>, online: &[NodeName]) {
     }
     let mut state = cluster.state();
     let regained = state.facts.quorate == Some(false) && quorate != Some(false);
-    let wake = if regained {
+    let mut wake = if regained || upgraded {
         std::mem::take(&mut state.stranded)
     } else {
         BTreeSet::new()
     };
+    if upgraded {
+        // What was refused may be done now, and the other way round.
+        wake.extend(state.guests.keys().cloned());
+        wake.extend(state.images.keys().map(|(owner, _)| owner.clone()));
+    }
     state.facts = ClusterFacts {
         quorate,
         missing_privileges: missing.unwrap_or_else(|| state.facts.missing_privileges.clone()),
@@ -74,6 +82,18 @@ async fn survey(cluster: &Arc<Cluster>, online: &[NodeName]) {
     drop(state);
     watcher::publish(cluster, facts);
     cluster.wake(&wake.into_iter().collect::<Vec<_>>());
+}
+
+/// Whether another release answers than before: clusters are upgraded while they are watched.
+async fn is_upgraded(cluster: &Cluster) -> bool {
+    let Ok(version) = cluster.client.version().await else {
+        return false;
+    };
+    let mut state = cluster.state();
+    let release = version.numbers();
+    state.facts.version = Some(version.version);
+    let before = state.release.replace(release);
+    before.is_some_and(|before| before != release)
 }
 
 /// `None` where it could not be read.

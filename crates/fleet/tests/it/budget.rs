@@ -99,9 +99,9 @@ async fn machines_at_rest_cost_nothing_and_their_cluster_a_fifth_of_a_request_a_
         bench.requests(),
         bench.counts()
     );
-    // A look every five seconds, and a survey of quorum, privileges and three nodes' bridges every five minutes.
+    // A look every five seconds, and a survey of release, quorum, privileges and three nodes' bridges every five minutes.
     assert!(
-        bench.requests() <= 121 + 2 * 5,
+        bench.requests() <= 121 + 2 * 6,
         "{}\n{}",
         bench.requests(),
         bench.counts()

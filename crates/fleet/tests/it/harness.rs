@@ -366,7 +366,8 @@ impl Bench {
 }
 
 /// What is asked at a rhythm of its own, whatever is done.
-const RHYTHM: [&str; 4] = [
+const RHYTHM: [&str; 5] = [
+    "GET /version",
     "GET /cluster/resources",
     "GET /cluster/status",
     "GET /access/permissions",

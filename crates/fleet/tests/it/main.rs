@@ -33,3 +33,4 @@ mod restore;
 mod sources;
 mod tokens;
 mod trouble;
+mod upgrade;

@@ -10,7 +10,8 @@ use tokio::time::Instant;
 use crate::{manifest, prepared, with_machine};
 
 /// What is asked at a rhythm of its own, whatever is done.
-const RHYTHM: [&str; 4] = [
+const RHYTHM: [&str; 5] = [
+    "GET /version",
     "GET /cluster/resources",
     "GET /cluster/status",
     "GET /access/permissions",
