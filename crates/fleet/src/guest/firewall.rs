@@ -167,20 +167,22 @@ async fn replace_rules(firewall: &Firewall, there: &[Rule], rules: &[Rule]) -> p
 
 /// The rules in PVE's words.
 pub(super) fn rules(want: &FirewallIntent) -> Vec<Rule> {
+    // PVE takes an empty text for none.
+    let said = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
     let own = want.rules.iter().map(|rule| {
         let direction = match rule.direction {
             FirewallDirection::In => "in",
             FirewallDirection::Out => "out",
         };
         let mut out = Rule::new(direction, rule.action.to_uppercase());
-        out.macro_name.clone_from(&rule.macro_name);
-        out.proto.clone_from(&rule.proto);
-        out.source.clone_from(&rule.source);
-        out.dest.clone_from(&rule.dest);
-        out.dport.clone_from(&rule.dport);
-        out.sport.clone_from(&rule.sport);
-        out.iface.clone_from(&rule.iface);
-        out.comment.clone_from(&rule.comment);
+        out.macro_name = said(&rule.macro_name);
+        out.proto = said(&rule.proto);
+        out.source = said(&rule.source);
+        out.dest = said(&rule.dest);
+        out.dport = said(&rule.dport);
+        out.sport = said(&rule.sport);
+        out.iface = said(&rule.iface);
+        out.comment = said(&rule.comment);
         out
     });
     own.chain(

@@ -178,6 +178,40 @@ async fn rules_that_came_with_a_guest_stay_while_none_are_declared() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_rule_with_empty_texts_is_like_one_without_them() {
+    let mut bench = Bench::new();
+    bench.options.audit_interval = Duration::from_secs(10);
+    bench.restart();
+    bench.ready().await;
+    let mut intent = machine("web", TEMPLATE);
+    let empty = || Some(String::new());
+    intent.options.firewall = Some(FirewallIntent {
+        enable: Some(true),
+        rules: vec![FirewallRule {
+            source: empty(),
+            dest: empty(),
+            sport: empty(),
+            iface: empty(),
+            macro_name: empty(),
+            comment: empty(),
+            ..rule("22")
+        }],
+        ..FirewallIntent::default()
+    });
+    let owner = bench.want(intent);
+    bench.run().await;
+    bench.run_for(Duration::from_mins(1)).await;
+    bench.cluster().control().reset_counts();
+    bench.run_for(Duration::from_mins(5)).await;
+    let counts = bench.cluster().control().counts();
+    let read = counts.get("GET /nodes/{node}/qemu/{vmid}/firewall/rules");
+    assert!(read.is_some(), "{}", bench.counts());
+    let written = counts.get("PUT /nodes/{node}/qemu/{vmid}/firewall/options");
+    assert_eq!(written, None, "{}", bench.counts());
+    assert_eq!(ports(&bench, &owner).await, ["22"]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_firewall_changed_by_hand_is_written_again_or_told_of() {
     for correct in [true, false] {
         let mut bench = Bench::new();
