@@ -17,8 +17,13 @@ use crate::{
 };
 
 impl Pass<'_> {
-    /// Takes over an existing guest: reads it, changes nothing.
-    pub(super) async fn take_over(&mut self, view: &View, vmid: Vmid) -> Flow<Outcome> {
+    /// Takes over an existing guest: reads it, changes nothing. One that is to be `removed` must say that it was taken over before.
+    pub(super) async fn take_over(
+        &mut self,
+        view: &View,
+        vmid: Vmid,
+        removed: bool,
+    ) -> Flow<Outcome> {
         let Some(row) = view.guests.get(&vmid) else {
             let message = format!("guest {vmid} to take over is not there");
             return Err(self.wait(Waiting::Source, message, Duration::from_secs(15)));
@@ -70,6 +75,10 @@ impl Pass<'_> {
                 let text = format!(
                     "guest {vmid} carries marks of several owners: remove them from its notes"
                 );
+                return Err(failed(Failure::Foreign, text));
+            }
+            None if removed && self.intent.proof.is_none() => {
+                let text = format!("guest {vmid} was never taken over, and stays as it is");
                 return Err(failed(Failure::Foreign, text));
             }
             None => {}

@@ -30,7 +30,7 @@ impl Pass<'_> {
     /// Chooses an identity, or finds the one that was chosen before and not stored.
     pub(super) async fn choose(&mut self, view: &View) -> Flow<Outcome> {
         if let Some(vmid) = self.intent.adopt {
-            return self.take_over(view, vmid).await;
+            return self.take_over(view, vmid, false).await;
         }
         if let Some(outcome) = self.find_own(view).await? {
             return Ok(outcome);

@@ -137,7 +137,8 @@ impl Pass<'_> {
         self.intent.policy.at_end()
     }
 
-    /// A guest that is named and not recorded is looked at before it is removed, like any other.
+    /// A guest that is named and not recorded goes only if it says itself that it was taken over: by our mark, or by a proof. Who
+    /// was refused it, or never came to have it, leaves it to whom it belongs.
     async fn take_over_to_remove(&mut self, vmid: Vmid) -> Flow<Outcome> {
         if self.deletion() == Deletion::Orphan {
             // It was never touched, and shall not be.
@@ -156,7 +157,7 @@ impl Pass<'_> {
                 Err(error) => Err(self.trouble("asking whether the VMID is free", &error)),
             };
         }
-        match self.take_over(&view, vmid).await {
+        match self.take_over(&view, vmid, true).await {
             Err(
                 Outcome::Failed {
                     why: Failure::Foreign | Failure::Invalid,

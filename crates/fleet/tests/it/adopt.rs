@@ -159,6 +159,34 @@ async fn a_guest_that_somebody_observes_is_not_taken_over_by_another() {
     assert_eq!(bench.progress(&second).outcome, Outcome::Settled);
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_guest_that_is_named_and_not_recorded_is_removed_only_if_it_says_that_it_was_taken_over()
+{
+    let mut bench = Bench::new();
+    bench.ready().await;
+    let guest = by_hand(&mut bench, "the old server").await;
+    let before = guest.config(ConfigView::Current).await.unwrap();
+    let mut intent = managed();
+    intent.policy.deletion = Deletion::Delete;
+    let owner = bench.want(intent.clone());
+    bench.delete(&owner);
+    bench.run().await;
+    assert_eq!(bench.progress(&owner).outcome, Outcome::Gone);
+    assert_eq!(guest.config(ConfigView::Current).await.unwrap(), before);
+
+    // What was recorded of it may be lost; its notes say whose it is.
+    bench.matters.clear();
+    intent.hardware.cpu.cores = Some(2);
+    bench.want(intent);
+    bench.run().await;
+    bench.matters.get_mut(&owner).unwrap().record = fleet::GuestRecord::default();
+    bench.restart();
+    bench.delete(&owner);
+    bench.run().await;
+    assert_eq!(bench.progress(&owner).outcome, Outcome::Gone);
+    assert!(guest.config(ConfigView::Current).await.is_err());
+}
+
 async fn delete_key(guest: &pve::Qemu, key: &str) {
     let change = ConfigChange::delete([key]);
     guest.configure(&change).await.unwrap();

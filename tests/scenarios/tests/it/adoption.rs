@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use api::vm::{VMClone, VirtualMachine, condition};
+use kube::api::DeleteParams;
 use pve::{CreateQemu, GuestConfig, NodeName, Vmid, api::guest::ConfigView};
 use scenarios::Bed;
 use serde_json::{Value, json};
@@ -215,6 +216,28 @@ async fn a_guest_that_somebody_looks_at_is_nobody_elses_not_even_after_a_start()
     let ready = condition(&status.conditions, "Ready").unwrap();
     assert_eq!((ready.reason.as_str(), status.vmid), ("InUse", None));
     assert_eq!(bed.foreign().await, before);
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_was_refused_a_guest_leaves_it_alone_also_when_it_is_deleted_while_nobody_looks() {
+    let mut bed = prepared().await;
+    let before = bed.foreign().await;
+    bed.try_apply(&of_somebody("Observe")).await.unwrap();
+    bed.until_ready::<VirtualMachine>("old").await;
+    let mut thief = of_somebody("Manage");
+    thief["metadata"]["name"] = json!("a-thief");
+    thief["spec"]["deletionPolicy"] = json!("Delete");
+    bed.try_apply(&thief).await.unwrap();
+    bed.until_reason::<VirtualMachine>("a-thief", "Ready", "InUse")
+        .await;
+    bed.crash_operator().await;
+    let machines = bed.api::<VirtualMachine>();
+    let delete = DeleteParams::default();
+    machines.delete("a-thief", &delete).await.unwrap();
+    bed.start_operator();
+    bed.until_gone::<VirtualMachine>("a-thief").await;
+    assert_eq!(bed.foreign().await, before);
+    bed.until_ready::<VirtualMachine>("old").await;
 }
 
 #[tokio::test(start_paused = true)]
