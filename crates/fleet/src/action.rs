@@ -35,6 +35,7 @@ struct Act<'a> {
     owner: &'a Owner,
     guest: Vmid,
     guest_owner: Option<&'a Owner>,
+    guest_keeper: Option<&'a Owner>,
     likeness: &'a Likeness,
     record: ActionRecord,
     events: Vec<Event>,
@@ -52,6 +53,7 @@ macro_rules! door {
                 owner: &intent.owner,
                 guest: intent.guest,
                 guest_owner: intent.guest_owner.as_ref(),
+                guest_keeper: intent.guest_keeper.as_ref(),
                 likeness: &intent.likeness,
                 record: record.clone(),
                 events: Vec::new(),
@@ -139,10 +141,8 @@ impl Act<'_> {
     async fn checked(&mut self, row: &GuestRow) -> Flow<Option<GuestConfig>> {
         match self.handle(row).config(ConfigView::Next).await {
             Ok(config) => {
-                let keeps = |owner: &Owner| self.cluster.keeps(owner, self.guest);
-                let meant = self
-                    .likeness
-                    .is_meant(self.guest_owner, row.kind, &config, keeps);
+                let (owner, keeper) = (self.guest_owner, self.guest_keeper);
+                let meant = self.likeness.is_meant(owner, keeper, row.kind, &config);
                 Ok(meant.then_some(config))
             }
             Err(error) if error.is_guest_not_found() => {

@@ -408,11 +408,6 @@ impl Cluster {
         left.filter(|left| !left.is_zero())
     }
 
-    /// Whether somebody keeps a guest.
-    pub(crate) fn keeps(&self, owner: &Owner, guest: Vmid) -> bool {
-        self.state().owners.get(&guest) == Some(owner)
-    }
-
     /// The last view.
     pub(crate) fn view(&self) -> Option<Arc<View>> {
         self.state().view.clone()

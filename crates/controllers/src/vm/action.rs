@@ -29,6 +29,7 @@ pub(super) struct Target {
     pub(super) cluster: ClusterName,
     pub(super) vmid: Vmid,
     pub(super) owner: Option<Owner>,
+    pub(super) keeper: Option<Owner>,
     pub(super) likeness: Likeness,
     pub(super) node: Option<String>,
 }
@@ -39,6 +40,7 @@ impl From<Target> for Subject {
             cluster: target.cluster,
             guest: target.vmid,
             owner: target.owner,
+            keeper: target.keeper,
             likeness: target.likeness,
         }
     }
@@ -146,7 +148,8 @@ pub(super) fn target(
             refs::Missing::new("WaitingForMachine", text)
         })?;
     Ok(Target {
-        owner: owner.filter(|_| !identity.adopted),
+        owner: owner.clone().filter(|_| !identity.adopted),
+        keeper: owner.filter(|_| identity.adopted),
         likeness: identity.likeness(),
         cluster: identity.cluster,
         vmid: identity.vmid,

@@ -361,6 +361,7 @@ fn intent(
         cluster: subject.cluster,
         guest: subject.guest,
         guest_owner: subject.owner,
+        guest_keeper: subject.keeper,
         likeness: subject.likeness,
         name: known.unwrap_or_else(|| pve_name(&snapshot.name_any())),
         description: snapshot.spec.description.clone().unwrap_or_default(),

@@ -227,6 +227,7 @@ fn migration_intent(migration: &VMMigration, target: &Target) -> Result<Migratio
         cluster: target.cluster.clone(),
         guest: target.vmid,
         guest_owner: target.owner.clone(),
+        guest_keeper: target.keeper.clone(),
         likeness: target.likeness.clone(),
         target: spec.target_node.as_ref().map(node).transpose()?,
         placement: Placement::default(),
@@ -359,6 +360,7 @@ fn backup_intent(backup: &VMBackup, subject: Subject) -> Result<BackupIntent, Mi
         cluster: subject.cluster,
         guest: subject.guest,
         guest_owner: subject.owner,
+        guest_keeper: subject.keeper,
         likeness: subject.likeness,
         storage: storage("spec.storage", &backup.spec.storage)?,
         mode: match backup.spec.mode {

@@ -46,6 +46,7 @@ impl Act<'_> {
                 cluster: intent.cluster.clone(),
                 guest: intent.guest,
                 owner: intent.guest_owner.clone(),
+                keeper: intent.guest_keeper.clone(),
                 likeness: intent.likeness.clone(),
             });
             self.record.facts.node = Some(row.node);

@@ -405,6 +405,7 @@ fn subject(intent: &SnapshotIntent) -> Subject {
         cluster: intent.cluster.clone(),
         guest: intent.guest,
         owner: intent.guest_owner.clone(),
+        keeper: intent.guest_keeper.clone(),
         likeness: intent.likeness.clone(),
     }
 }

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 use super::{Flow, Pass};
 use crate::{
-    NodeName, Owner, Size, StorageId, Vmid, Waiting,
+    NodeName, Size, StorageId, Vmid, Waiting,
     cluster::Whereabouts,
     desired::ROOT_CANDIDATES,
     image::is_of_image,
@@ -117,9 +117,9 @@ impl Pass<'_> {
             }
             _ => return true,
         };
-        let keeps = |owner: &Owner| self.cluster.keeps(owner, vmid);
-        let owner = subject.owner.as_ref();
-        subject.likeness.is_meant(owner, self.kind(), config, keeps)
+        let (owner, keeper) = (subject.owner.as_ref(), subject.keeper.as_ref());
+        let likeness = &subject.likeness;
+        likeness.is_meant(owner, keeper, self.kind(), config)
     }
 
     /// The storages that a copy stays on: those of the source, unless the copy's own was named.

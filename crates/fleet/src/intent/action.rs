@@ -33,7 +33,9 @@ pub struct SnapshotIntent {
     pub guest: Vmid,
     /// The guest's owner, checked before anything is done; `None` where it carries no mark.
     pub guest_owner: Option<Owner>,
-    /// How the guest is known where its notes carry no mark; with neither, any guest is accepted.
+    /// Who has taken the guest over, where it was there before: it may carry that one's mark, and no other's.
+    pub guest_keeper: Option<Owner>,
+    /// How the guest is known where its notes carry no mark; with neither, any guest without one is accepted.
     pub likeness: Likeness,
     /// The snapshot's name in PVE: a letter first, then letters, digits, `_` and `-`, at most 40.
     pub name: String,
@@ -56,7 +58,9 @@ pub struct MigrationIntent {
     pub guest: Vmid,
     /// The guest's owner, checked before anything is done; `None` where it carries no mark.
     pub guest_owner: Option<Owner>,
-    /// How the guest is known where its notes carry no mark; with neither, any guest is accepted.
+    /// Who has taken the guest over, where it was there before: it may carry that one's mark, and no other's.
+    pub guest_keeper: Option<Owner>,
+    /// How the guest is known where its notes carry no mark; with neither, any guest without one is accepted.
     pub likeness: Likeness,
     /// Where to; `None` lets placement choose.
     pub target: Option<NodeName>,
@@ -111,7 +115,9 @@ pub struct BackupIntent {
     pub guest: Vmid,
     /// The guest's owner, checked before anything is done; `None` where it carries no mark.
     pub guest_owner: Option<Owner>,
-    /// How the guest is known where its notes carry no mark; with neither, any guest is accepted.
+    /// Who has taken the guest over, where it was there before: it may carry that one's mark, and no other's.
+    pub guest_keeper: Option<Owner>,
+    /// How the guest is known where its notes carry no mark; with neither, any guest without one is accepted.
     pub likeness: Likeness,
     /// Where it is kept.
     pub storage: StorageId,

@@ -55,6 +55,9 @@ pub struct Subject {
     /// Its owner, checked before anything is done; `None` accepts any guest.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<Owner>,
+    /// Who has taken it over, whose mark it may carry instead.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub keeper: Option<Owner>,
     /// How it is known where its notes carry no mark.
     #[serde(default)]
     pub likeness: Likeness,

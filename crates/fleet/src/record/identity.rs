@@ -101,25 +101,25 @@ impl Likeness {
         }
     }
 
-    /// Whether a guest is the one that is meant, which has this owner; without one, any that does not differ. `keeps` says whether
-    /// a mark is that of who keeps the guest now.
+    /// Whether a guest is the one that is meant, which has this owner; without one, any without a mark that does not differ, and
+    /// that with the mark of its `keeper`, who took it over.
     pub(crate) fn is_meant(
         &self,
         owner: Option<&Owner>,
+        keeper: Option<&Owner>,
         kind: GuestKind,
         config: &GuestConfig,
-        keeps: impl FnOnce(&Owner) -> bool,
     ) -> bool {
         let notes = config.description().unwrap_or_default();
         let fits = self.fits(kind, config);
         match (owner, mark::owner_of(notes)) {
             (Some(owner), Some(found)) => *owner == found,
             (_, None) if mark::is_marked(notes) => false,
-            // Somebody may have rewritten the notes.
-            (Some(_), None) => fits == Some(true),
             // The mark of who keeps a guest that was taken over, whatever its UUID is now.
-            (None, Some(found)) if keeps(&found) => true,
-            (None, _) => fits != Some(false),
+            (None, Some(found)) if Some(&found) == keeper => true,
+            // Somebody may have rewritten the notes; or have taken it over since, or got its number.
+            (Some(_), None) | (None, Some(_)) => fits == Some(true),
+            (None, None) => fits != Some(false),
         }
     }
 }

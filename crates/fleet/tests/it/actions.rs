@@ -6,8 +6,12 @@ use fleet::{
     ActionProgress, ActionRecord, Outcome,
     intent::{BackupIntent, SnapshotIntent, SnapshotWish},
 };
+use pve::api::guest::DeleteGuest;
 
-use crate::harness::{Bench, machine, owner};
+use crate::{
+    adopt::{VMID, by_hand, managed},
+    harness::{Bench, machine, owner},
+};
 
 const TEMPLATE: &str = "ubuntu-24-04";
 
@@ -107,4 +111,69 @@ async fn without_a_mark_a_guest_is_known_by_its_uuid() {
         };
         drive!(bench, snapshot, gone, record);
     }
+}
+
+/// A guest that was taken over is known by the mark of the object that did, or by its likeness: never by whoever has its number now.
+#[tokio::test(start_paused = true)]
+async fn who_has_got_the_number_of_a_guest_that_was_taken_over_is_another() {
+    let mut bench = Bench::new();
+    bench.ready().await;
+    let guest = by_hand(&mut bench, "the old server").await;
+    let mut intent = managed();
+    intent.hardware.cpu.cores = Some(2);
+    let keeper = bench.want(intent);
+    bench.run().await;
+    let identity = bench.record(&keeper).identity.clone().unwrap();
+    let snapshot_of = |likeness| SnapshotIntent {
+        guest_owner: None,
+        guest_keeper: Some(keeper.clone()),
+        likeness,
+        ..snapshot(identity.vmid, SnapshotWish::Present)
+    };
+    // Its mark tells it, whatever its UUID is by now.
+    let other = fleet::record::Likeness {
+        uuid: Some(uuid::Uuid::from_u128(1)),
+        macs: Vec::new(),
+    };
+    let (wanted, mut record) = (snapshot_of(other), ActionRecord::default());
+    let made = drive!(bench, snapshot, wanted, record);
+    assert_eq!(made.outcome, Outcome::Settled);
+
+    let gone = guest.delete(DeleteGuest::default()).await.unwrap();
+    bench.client().wait(&gone).await.unwrap();
+    bench.run_for(Duration::from_mins(1)).await;
+    let mut heir = machine("heir", TEMPLATE);
+    heir.vmids = fleet::intent::VmidRange::new(VMID, VMID).unwrap();
+    let heir = bench.want(heir);
+    bench.run().await;
+    let heir = bench.record(&heir).identity.clone().unwrap();
+    assert_eq!(heir.vmid, identity.vmid);
+
+    let (wanted, mut record) = (snapshot_of(identity.likeness()), ActionRecord::default());
+    let snapshotted = drive!(bench, snapshot, wanted, record).outcome;
+    let wanted = BackupIntent {
+        guest_keeper: Some(keeper.clone()),
+        likeness: identity.likeness(),
+        ..backup(identity.vmid, None)
+    };
+    let mut record = ActionRecord::default();
+    let backed_up = drive!(bench, backup, wanted, record).outcome;
+    for outcome in [snapshotted, backed_up] {
+        assert!(
+            matches!(
+                outcome,
+                Outcome::Failed {
+                    why: fleet::Failure::Foreign,
+                    ..
+                }
+            ),
+            "{outcome:?}"
+        );
+    }
+    let volumes = bench.inventory().await.volumes;
+    let archive = volumes.iter().find(|it| it.contains("vzdump"));
+    assert_eq!(archive, None);
+    let heir = bench.client().node(&heir.node).qemu(heir.vmid);
+    let left = heir.snapshots().await.unwrap();
+    assert!(left.iter().all(|it| it.name == "current"), "{left:?}");
 }

@@ -14,10 +14,10 @@ use pve::{
 
 use crate::harness::{Bench, machine, owner};
 
-const VMID: u32 = 4711;
+pub(crate) const VMID: u32 = 4711;
 
 /// A guest somebody made by hand.
-async fn by_hand(bench: &mut Bench, description: &str) -> pve::Qemu {
+pub(crate) async fn by_hand(bench: &mut Bench, description: &str) -> pve::Qemu {
     made(bench, GuestConfig::new().with("description", description)).await
 }
 
@@ -192,7 +192,7 @@ async fn delete_key(guest: &pve::Qemu, key: &str) {
     guest.configure(&change).await.unwrap();
 }
 
-fn managed() -> fleet::GuestIntent {
+pub(crate) fn managed() -> fleet::GuestIntent {
     let mut intent = wish();
     intent.policy.management = Management::Full;
     intent

@@ -323,6 +323,7 @@ impl Bench {
             cluster: cluster_name(),
             guest: identity.expect("an identity").vmid,
             guest_owner: Some(guest.clone()),
+            guest_keeper: None,
             likeness: fleet::record::Likeness::default(),
             storage: fleet::StorageId::new("nfs").expect("a storage"),
             mode,

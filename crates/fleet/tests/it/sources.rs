@@ -319,6 +319,7 @@ async fn a_guest_that_has_got_the_number_of_the_source_is_not_copied() {
             cluster: identity.cluster.clone(),
             guest: identity.vmid,
             owner: Some(web.clone()),
+            keeper: None,
             likeness: identity.likeness(),
         }),
         mode: CloneMode::Full,

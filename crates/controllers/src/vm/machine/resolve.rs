@@ -319,6 +319,7 @@ fn clone_source(
     };
     let subject = Subject {
         owner: owner(&*source).filter(|_| !identity.adopted),
+        keeper: owner(&*source).filter(|_| identity.adopted),
         likeness: identity.likeness(),
         cluster: identity.cluster,
         guest: identity.vmid,

@@ -18,6 +18,7 @@ pub(super) fn backup(guest: pve::Vmid, guest_owner: Option<fleet::Owner>) -> Bac
         cluster: cluster_name(),
         guest,
         guest_owner,
+        guest_keeper: None,
         likeness: fleet::record::Likeness::default(),
         storage: "local".parse().unwrap(),
         mode: BackupMode::Snapshot,

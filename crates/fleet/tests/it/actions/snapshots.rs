@@ -17,6 +17,7 @@ pub(super) fn snapshot(guest: pve::Vmid, wish: SnapshotWish) -> SnapshotIntent {
         cluster: cluster_name(),
         guest,
         guest_owner: Some(owner("web")),
+        guest_keeper: None,
         likeness: fleet::record::Likeness::default(),
         name: "before-upgrade".to_owned(),
         description: "Pre-maintenance snapshot".to_owned(),
