@@ -301,6 +301,10 @@ impl<'a> Pass<'a> {
         };
         facts.vmid = Some(identity.vmid);
         facts.uuid = Some(identity.uuid);
+        if self.record.lost {
+            // Whoever has its VMID by now is another.
+            return facts;
+        }
         if let Some(row) = self.cluster.row(identity.vmid) {
             facts.node = Some(row.node.clone());
             facts.name = Some(row.name.clone());

@@ -220,6 +220,9 @@ pub struct GuestRecord {
     /// It was paused, and not started or stopped since: PVE's list shows it as running.
     #[serde(default, skip_serializing_if = "is_false")]
     pub paused: bool,
+    /// It was found to be gone: whoever has its VMID since is somebody else until it was read who that is.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub lost: bool,
     /// Somebody else started it before it was configured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub early: Option<Early>,

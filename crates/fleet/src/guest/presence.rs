@@ -79,9 +79,13 @@ impl Pass<'_> {
         let memory = self.memory(|memory| memory.clone());
         let recent = memory.made.is_some_and(|made| view.asked < made + LAG);
         let mut node = self.node_of(identity);
-        if !recent && !view.guests.contains_key(&identity.vmid) {
+        let seen = recent || view.guests.contains_key(&identity.vmid);
+        if self.record.lost || !seen {
             match self.look(identity).await? {
-                Sight::Ours(_, on) => node = on,
+                Sight::Ours(_, on) => {
+                    self.record.lost = false;
+                    node = on;
+                }
                 Sight::Absent | Sight::Begun(_) => {
                     return Err(self.lost(identity, "was removed behind our back"));
                 }
@@ -150,6 +154,7 @@ impl Pass<'_> {
             };
             return Outcome::Persist;
         }
+        self.record.lost = true;
         if self.abandon_seed(&identity.node) {
             return Outcome::Persist;
         }

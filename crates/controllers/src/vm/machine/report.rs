@@ -88,7 +88,7 @@ pub(super) fn status(
     if let Some((reason, message)) = awaited.filter(|_| outcome == Outcome::Settled) {
         now.set("Ready", false, reason, message);
     }
-    let lost = is_lost(&outcome);
+    let lost = record.lost || is_lost(&outcome);
     let made = record.stage >= Stage::Made && !lost;
     match (made, &record.identity) {
         _ if lost => now.set("Provisioned", false, "GuestLost", "the guest is gone"),
