@@ -157,6 +157,11 @@ impl Act<'_> {
         }
     }
 
+    /// Who keeps the guest, made or taken over.
+    fn kept_by(&self) -> Option<&Owner> {
+        self.guest_owner.or(self.guest_keeper)
+    }
+
     fn handle(&self, row: &GuestRow) -> pve::Guest {
         let node = self.cluster.client.node(&row.node);
         match row.kind {

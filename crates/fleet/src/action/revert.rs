@@ -13,7 +13,7 @@ use pve::{
 
 use super::{Act, Flow, failed};
 use crate::{
-    Event, Failure, NodeName, Outcome, Upid, Waiting,
+    Event, Failure, NodeName, Outcome, Owner, Upid, Waiting,
     cluster::GuestMemory,
     intent::{SnapshotIntent, SnapshotWish},
     record::{InFlight, Reverting, StepKind},
@@ -52,7 +52,7 @@ impl Act<'_> {
         // A guest that is being moved is asked for on the wrong node.
         self.free(row)?;
         let begun = self.record.reverting.clone();
-        let Some(begun) = begun.filter(|begun| begun.generation == generation) else {
+        let Some(begun) = begun.filter(|begun| begun.is_for(self.kept_by(), generation)) else {
             return self.begin_revert(generation, row, config).await;
         };
         let there = begun.node.as_ref().unwrap_or(&row.node);
@@ -75,7 +75,10 @@ impl Act<'_> {
                 return Err(self.wait(Waiting::Locked, text, Duration::from_secs(2)));
             }
             // However its task ended, which may be another one's.
-            (_, Some(true)) => return Ok(self.reverted(intent, view, generation).await),
+            (_, Some(true)) => {
+                let keeper = self.kept_by().cloned();
+                return Ok(self.reverted(intent, view, (generation, keeper)).await);
+            }
             (Some(task), None) => return Ok(self.found_rollback(&task.upid)),
             // Somebody else's, to another snapshot, or one that failed. The guest may have been read before its end.
             (Some(task), Some(false)) => {
@@ -131,6 +134,7 @@ impl Act<'_> {
         let parent = config.and_then(|config| config.get("parent"));
         self.record.reverting = Some(Reverting {
             generation,
+            keeper: self.kept_by().cloned(),
             before: newest.map(|it| it.upid),
             node: Some(row.node.clone()),
             parent: parent.map(str::to_owned),
@@ -144,10 +148,11 @@ impl Act<'_> {
         &mut self,
         intent: &SnapshotIntent,
         view: &View,
-        generation: u64,
+        (generation, keeper): (u64, Option<Owner>),
     ) -> Outcome {
         self.record.reverting = None;
         self.record.reverted = generation;
+        self.record.reverted_for = keeper;
         self.event(
             "Reverted",
             format!("guest {} is back at '{}'", intent.guest, intent.name),
@@ -210,7 +215,7 @@ impl Act<'_> {
         let begun = self.record.reverting.clone();
         let wanted = match (intent.wish, &begun) {
             (SnapshotWish::Reverted { generation, .. }, Some(begun)) => {
-                begun.generation == generation
+                begun.is_for(self.kept_by(), generation)
             }
             (SnapshotWish::Reverted { .. }, None) => true,
             _ => false,

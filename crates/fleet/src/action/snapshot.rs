@@ -86,7 +86,9 @@ impl Act<'_> {
         }
         match intent.wish {
             SnapshotWish::Present if self.record.done => return Ok(Outcome::Settled),
-            SnapshotWish::Reverted { generation, .. } if self.record.reverted >= generation => {
+            SnapshotWish::Reverted { generation, .. }
+                if self.record.has_reverted(self.kept_by(), generation) =>
+            {
                 return Ok(Outcome::Settled);
             }
             _ => {}
@@ -95,12 +97,16 @@ impl Act<'_> {
             (&ended, intent.wish)
         {
             // It may have been asked for anew since.
-            let reverted = begun.map_or(generation, |begun| begun.generation);
-            let outcome = self.reverted(intent, &view, reverted).await;
-            return Ok(if reverted < generation {
-                Outcome::Persist
-            } else {
+            let keeper = self.kept_by().cloned();
+            let (reverted, of) = match begun {
+                Some(begun) => (begun.generation, begun.keeper.or(keeper)),
+                None => (generation, keeper),
+            };
+            let outcome = self.reverted(intent, &view, (reverted, of)).await;
+            return Ok(if self.record.has_reverted(self.kept_by(), generation) {
                 outcome
+            } else {
+                Outcome::Persist
             });
         }
         if intent.wish == SnapshotWish::Present && self.begins(intent, &view) {

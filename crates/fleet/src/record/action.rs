@@ -27,6 +27,9 @@ pub struct ActionRecord {
     /// The generation of a revert last done.
     #[serde(default, skip_serializing_if = "is_zero64")]
     pub reverted: u64,
+    /// Whose generation that is; where it is not known, anybody's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reverted_for: Option<Owner>,
     /// Digest of the description that was written.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub described: Option<String>,
@@ -42,6 +45,23 @@ pub struct ActionRecord {
     /// What came out of it.
     #[serde(default)]
     pub facts: crate::ActionFacts,
+}
+
+impl ActionRecord {
+    /// Whether a guest was taken back for a wish of this generation of whoever keeps it.
+    pub fn has_reverted(&self, keeper: Option<&Owner>, generation: u64) -> bool {
+        if is_same(self.reverted_for.as_ref(), keeper) {
+            return self.reverted >= generation;
+        }
+        // The generations of two objects cannot be compared. One that was made anew from what is written down of an earlier one
+        // brings that one's wish along, and wishes nothing new by it.
+        self.reverted > 0 && generation <= 1
+    }
+}
+
+/// Whether two keepers are the same, as far as both are known.
+fn is_same(one: Option<&Owner>, other: Option<&Owner>) -> bool {
+    one.zip(other).is_none_or(|(one, other)| one == other)
 }
 
 /// The guest that something is done to.
@@ -64,12 +84,16 @@ pub struct Subject {
 }
 
 impl Subject {
+    /// Who keeps it, made or taken over.
+    pub fn kept_by(&self) -> Option<&Owner> {
+        self.owner.as_ref().or(self.keeper.as_ref())
+    }
+
     /// Whether both are the same guest. One that was let go and taken over again has no owner to compare.
     pub fn is(&self, other: &Self) -> bool {
-        let owners = self.owner.as_ref().zip(other.owner.as_ref());
         let uuids = self.likeness.uuid.zip(other.likeness.uuid);
         (&self.cluster, self.guest) == (&other.cluster, other.guest)
-            && owners.is_none_or(|(one, other)| one == other)
+            && is_same(self.owner.as_ref(), other.owner.as_ref())
             && uuids.is_none_or(|(one, other)| one == other)
     }
 }
@@ -81,6 +105,9 @@ impl Subject {
 pub struct Reverting {
     /// The generation of the wish.
     pub generation: u64,
+    /// Whose wish it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub keeper: Option<Owner>,
     /// The newest task of this kind before it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub before: Option<Upid>,
@@ -93,4 +120,11 @@ pub struct Reverting {
     /// The guest's generation before it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub genid: Option<String>,
+}
+
+impl Reverting {
+    /// Whether it was begun for this wish.
+    pub(crate) fn is_for(&self, keeper: Option<&Owner>, generation: u64) -> bool {
+        self.generation == generation && is_same(self.keeper.as_ref(), keeper)
+    }
 }

@@ -119,6 +119,53 @@ async fn a_machine_named_like_an_earlier_one_is_not_back_where_that_one_was() {
     assert_eq!(status.reverted_to, None);
 }
 
+/// Takes a machine's guest over by another object of its name.
+async fn take_over_again(bed: &Bed, wish: Option<&str>) {
+    let vmid = bed.guest("web").await.vmid;
+    bed.delete::<VirtualMachine>("web").await;
+    let mut again = json!({
+        "apiVersion": "infra.virtrigaud.io/v1beta1", "kind": "VirtualMachine",
+        "metadata": { "name": "web" },
+        "spec": { "adopt": { "vmid": vmid } },
+    });
+    if let Some(name) = wish {
+        again["spec"]["snapshot"] = json!({ "revertToRef": { "name": name } });
+    }
+    bed.try_apply(&again).await.unwrap();
+    bed.until_ready::<VirtualMachine>("web").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_guest_that_was_taken_over_again_goes_back_for_the_wishes_of_its_new_object() {
+    let bed = prepared().await;
+    let mut orphaned = machine("local-lvm");
+    orphaned["spec"]["deletionPolicy"] = json!("Orphan");
+    bed.try_apply(&orphaned).await.unwrap();
+    bed.until_ready::<VirtualMachine>("web").await;
+    snapshot(&bed, "before").await;
+    for name in ["none", "before"] {
+        // Wishes that count more changes of the spec than the next object has.
+        go_back(&bed, Some(name)).await;
+    }
+    bed.until_ready::<VirtualMachine>("web").await;
+    for times in 1..3 {
+        assert_eq!(bed.count(ROLLBACK), times);
+        take_over_again(&bed, None).await;
+        bed.until_ready::<VMSnapshot>("before").await;
+        go_back(&bed, Some("before")).await;
+        bed.until_ready::<VirtualMachine>("web").await;
+        assert_eq!(
+            bed.count(ROLLBACK),
+            times + 1,
+            "it is back when it is ready"
+        );
+    }
+    // What is written down of an object says what was wished for long ago.
+    take_over_again(&bed, Some("before")).await;
+    bed.sleep(Duration::from_mins(5)).await;
+    assert_eq!(bed.count(ROLLBACK), 3);
+}
+
 #[tokio::test(start_paused = true)]
 async fn what_is_in_the_way_of_going_back_is_named_and_waited_for() {
     let bed = prepared().await;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use api::vm::{GuestRef, Phase, RevertTo, RevertWish, VMSnapshot, VMSnapshotStatus, condition};
-use fleet::intent::SnapshotWish;
+use fleet::{intent::SnapshotWish, record::Subject};
 use kube::ResourceExt as _;
 
 use super::{
@@ -13,7 +13,7 @@ use super::{
     },
     has_lost_its_guest,
 };
-use crate::context::Context;
+use crate::context::{Context, namespace};
 
 /// What is wanted of a snapshot that stays. A guest goes back only where its namespace `may` use the Provider, which its own
 /// object says; what has begun goes on.
@@ -127,6 +127,12 @@ fn means(wish: &RevertWish, snapshot: &VMSnapshot) -> bool {
 /// wishes of that one.
 fn is_reverted(context: &Context, snapshot: &VMSnapshot, wish: &RevertWish) -> bool {
     let kept = snapshot.status.as_ref().and_then(|it| it.record.as_ref());
-    let done = i64::try_from(action::record(kept).reverted).unwrap_or(i64::MAX);
-    means(wish, snapshot) && done >= wish.generation && !has_lost_its_guest(context, snapshot)
+    let target = action::target(context, &namespace(snapshot), &snapshot.spec.vm_ref);
+    let Ok(guest) = target.map(Subject::from) else {
+        return false;
+    };
+    let generation = u64::try_from(wish.generation).unwrap_or_default();
+    means(wish, snapshot)
+        && action::record(kept).has_reverted(guest.kept_by(), generation)
+        && !has_lost_its_guest(context, snapshot)
 }
