@@ -255,6 +255,11 @@ impl Work<'_> {
                 }
                 Err(error) => return Err(self.trouble("reading the guest", &error)),
             }
+            if !self.is_fetched(node, replica).await? {
+                let text = format!("'{}' is gone: it is fetched again", replica.volume);
+                self.events.push(Event::warning("DownloadGone", text));
+                return Ok(self.advance(node, ReplicaStage::New));
+            }
         }
         self.enter(node)?;
         if let Some(replica) = self.record.replicas.get_mut(node) {
@@ -285,6 +290,18 @@ impl Work<'_> {
                 self.note_unheard(&error);
                 Err(self.trouble("importing the image", &error))
             }
+        }
+    }
+
+    /// Whether the download is still there. An import may fail for hours, and somebody may make room meanwhile.
+    async fn is_fetched(&mut self, node: &NodeName, replica: &ReplicaRecord) -> Flow<bool> {
+        let Ok(volume) = VolumeId::new(replica.volume.clone()) else {
+            return Ok(true);
+        };
+        let storage = self.cluster.client.node(node).storage(&volume.storage());
+        match storage.content(Some("import"), None).await {
+            Ok(list) => Ok(list.iter().any(|it| it.volid == volume)),
+            Err(error) => Err(self.trouble("looking for the download", &error)),
         }
     }
 

@@ -135,3 +135,32 @@ async fn a_template_whose_call_takes_effect_late_goes_with_its_image() {
     assert_eq!(after.guests, before.guests);
     assert_eq!(after.volumes, before.volumes);
 }
+
+/// A full storage is a reason to look for large files that nobody seems to need.
+#[tokio::test(start_paused = true)]
+async fn a_download_that_somebody_has_removed_before_it_was_imported_is_fetched_again() {
+    let url = web().await;
+    let mut bench = Bench::new();
+    bench.ready().await;
+    let full = Action::FailTask {
+        exit: "no space left".to_owned(),
+    };
+    let full = Fault::once("POST /nodes/{node}/qemu", full);
+    bench.cluster().control().inject(full);
+    let (intent, mut record) = (image("noble", &url), ImageRecord::default());
+    let has_failed = |record: &ImageRecord| {
+        let mut replicas = record.replicas.values();
+        replicas.any(|it| it.attempts > 0 && it.in_flight.is_empty())
+    };
+    while !has_failed(&record) {
+        record = bench.fleet.image(&intent, &record).await.record;
+        bench.run_for(Duration::from_secs(1)).await;
+    }
+    let (node, replica) = record.replicas.first_key_value().expect("a template");
+    let volume = pve::VolumeId::new(replica.volume.clone()).unwrap();
+    let storage = bench.client().node(node).storage(&volume.storage());
+    let removed = storage.delete_volume(&volume, Some(15)).await.unwrap();
+    assert_eq!(removed, None);
+    let made = drive(&mut bench, &intent, &mut record, false).await;
+    assert_eq!(made.outcome, Outcome::Settled, "{made:?}");
+}
