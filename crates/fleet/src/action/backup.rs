@@ -133,11 +133,13 @@ impl Act<'_> {
             return Ok(Outcome::Gone);
         }
         let view = self.view()?;
-        if let Some((step, _, Err(error))) = self.settle()?
-            && step != StepKind::Backup
+        let ended = self.settle()?;
+        if let Some((step, _, Err(error))) = &ended
+            && *step != StepKind::Backup
         {
-            return Err(self.trouble("removing the backup", &error));
+            return Err(self.trouble("removing the backup", error));
         }
+        let removed = matches!(ended, Some((StepKind::RemoveVolume, ..)));
         for from in self.nodes_it_may_be_on(intent, &view)? {
             if self.went_with(intent, &view, &from)? {
                 continue;
@@ -146,7 +148,11 @@ impl Act<'_> {
             if !self.record.done {
                 self.no_backup_runs(&view, &from).await?;
             }
-            for volume in self.find(intent, &node).await? {
+            let found = self.find(intent, &node).await?;
+            if found.is_empty() && !removed {
+                self.may_see(&node).await?;
+            }
+            for volume in found {
                 if volume.protected {
                     let text = format!(
                         "{} is protected: switch its protection off to go on",
@@ -297,6 +303,30 @@ impl Act<'_> {
                 Ok(ours)
             }
             Err(error) => Err(self.trouble("listing backups", &error)),
+        }
+    }
+
+    /// Comes back unless the backup that was made may be there and hidden from us: PVE leaves out of its lists what one has no
+    /// right to, such as the backups of guests that went, and took a right to their pool along.
+    async fn may_see(&mut self, node: &NodeName) -> Flow<()> {
+        let made = self.record.facts.volume.clone();
+        let Some(volume) = made.and_then(|made| VolumeId::new(made).ok()) else {
+            return Ok(());
+        };
+        let storage = self.cluster.client.node(node).storage(&volume.storage());
+        match storage.volume(&volume).await {
+            Err(pve::Error::Denied { .. }) => {
+                let text = format!(
+                    "{volume} may not be looked at, as may be when its guest is gone and was in a pool: grant VM.Backup on \
+                     /vms/{}, or Datastore.Allocate on /storage/{}, to have it removed, or retain it",
+                    self.guest,
+                    volume.storage()
+                );
+                Err(self.wait(Waiting::Privilege, text, Duration::from_mins(1)))
+            }
+            Err(error) if error.is_unknown() => Err(self.trouble("looking for the backup", &error)),
+            // It is not there, whatever words PVE has for that; or it says by its notes that it is not ours any more.
+            _ => Ok(()),
         }
     }
 

@@ -13,7 +13,7 @@ use crate::{
     images,
 };
 
-const WORLD: &str = r"
+pub(crate) const WORLD: &str = r"
 clusters:
   - name: lab
     users:
@@ -37,7 +37,7 @@ async fn bench() -> Bench {
 }
 
 /// What was known is gone, and the token is used from now on.
-async fn connect(bench: &mut Bench) {
+pub(crate) async fn connect(bench: &mut Bench) {
     let token = "11111111-2222-3333-4444-555555555555";
     let credentials = pve::Credentials::token("oxmox@pve!op", token).unwrap();
     let client = pve::Client::builder()

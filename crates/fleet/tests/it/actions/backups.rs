@@ -10,7 +10,10 @@ use fleet::{
 use pve_sim::{Action, Fault, Latency, Simulator, Spread, Step};
 
 use super::{TEMPLATE, asked, settled};
-use crate::harness::{Bench, cluster_name, machine, owner};
+use crate::{
+    harness::{Bench, cluster_name, machine, owner},
+    tokens,
+};
 
 pub(super) fn backup(guest: pve::Vmid, guest_owner: Option<fleet::Owner>) -> BackupIntent {
     BackupIntent {
@@ -343,4 +346,57 @@ async fn a_backup_that_went_with_its_node_is_made_where_its_guest_is_now() {
     assert_eq!(made.facts.node, Some(other));
     let volume = made.facts.volume.unwrap();
     assert!(bench.inventory().await.volumes.contains(&volume));
+}
+
+/// Who may back up what is in a pool may not even see the backups of what was.
+#[tokio::test(start_paused = true)]
+async fn a_backup_that_is_hidden_since_its_guest_is_gone_is_not_taken_for_gone() {
+    let roles = "    roles: [{ id: Stores, privs: [Datastore.AllocateSpace, Datastore.AllocateTemplate, Datastore.Audit] }]\n";
+    let stores = "path: /storage, user: oxmox@pve, role: ";
+    let world = tokens::WORLD
+        .replace("path: /vms", "path: /pool/k8s")
+        .replace(
+            &format!("{stores}Administrator"),
+            &format!("{stores}Stores"),
+        );
+    let world = pve_sim::WorldFile::parse(&(world + roles)).unwrap();
+    let mut bench = Bench::with(pve_sim::Simulator::builder().seed(7).world(world).build());
+    let pool = pve::PoolId::new("k8s").unwrap();
+    bench.client().pools().create(&pool, None).await.unwrap();
+    tokens::connect(&mut bench).await;
+    let mut intent = machine("web", TEMPLATE);
+    intent.source = fleet::intent::Source::Empty;
+    intent.init = None;
+    intent.power = fleet::intent::Power::Off;
+    intent.options.pool = Some("k8s".to_owned());
+    let web = bench.want(intent);
+    bench.run().await;
+    let identity = bench.record(&web).identity.clone().unwrap();
+    let wanted = backup(identity.vmid, Some(web.clone()));
+    let mut record = ActionRecord::default();
+    let made = drive!(bench, backup, wanted, record);
+    let volume = made.facts.volume.expect("a backup");
+    bench.delete(&web);
+    bench.run().await;
+
+    let waits = bench.fleet.delete_backup(&wanted, &record).await;
+    assert!(
+        matches!(&waits.outcome, Outcome::Waiting { what: fleet::Waiting::Privilege, message, .. }
+            if message.contains("VM.Backup") && message.contains(&volume)),
+        "{waits:?}"
+    );
+    assert!(bench.inventory().await.volumes.contains(&volume));
+    let grant = pve::api::access::AclChange {
+        path: "/vms".to_owned(),
+        roles: vec!["PVEVMAdmin".to_owned()],
+        users: vec!["oxmox@pve".parse().unwrap()],
+        tokens: Vec::new(),
+        groups: Vec::new(),
+        propagate: true,
+        delete: false,
+    };
+    bench.client().access().change_acl(&grant).await.unwrap();
+    let gone = drive!(bench, delete_backup, wanted, record);
+    assert_eq!(gone.outcome, Outcome::Gone);
+    assert!(!bench.inventory().await.volumes.contains(&volume));
 }
