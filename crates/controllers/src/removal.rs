@@ -13,7 +13,7 @@ use kube::{
 use serde::{Serialize, de::DeserializeOwned};
 
 use crate::{
-    context::{Context, Error},
+    context::{Context, Error, FIRST_LOOK},
     hub::Kind,
     work::Action,
 };
@@ -41,6 +41,10 @@ where
     K: Kind + Resource<Scope = NamespaceResourceScope> + HasStatus<Status = S>,
     S: KeepsGuest + Serialize + DeserializeOwned + Debug,
 {
+    if status.guest().identity.is_none() && context.is_unseen(&intent.cluster) {
+        // There may be a guest that is not recorded, and nobody could be asked for it yet.
+        return Ok(Action::requeue(FIRST_LOOK));
+    }
     loop {
         let progress = context.fleet.delete(intent, &status.guest()).await;
         context.tell(object, &progress.events).await;

@@ -212,14 +212,19 @@ async fn remove(
     status: ContainerStatus,
 ) -> Result<Action, Error> {
     let spec = &container.spec;
-    let identity = record(&status).identity;
-    let (Some(owner), Some(identity)) = (owner(container), identity) else {
+    // Where nothing is recorded the engine looks for its mark, on the cluster the container would be on.
+    let cluster = recorded_cluster(&status).or_else(|| {
+        let named = spec.provider_ref.as_ref();
+        let provider = refs::provider(context, &namespace(container), named, None).ok()?;
+        refs::cluster(&provider).ok()
+    });
+    let (Some(owner), Some(cluster)) = (owner(container), cluster) else {
         // Nothing was ever chosen, so nothing was ever done.
         context.release(container).await?;
         return Ok(Action::await_change());
     };
     let name = container.name_any();
-    let mut intent = GuestIntent::new(owner, identity.cluster, name, Source::Empty);
+    let mut intent = GuestIntent::new(owner, cluster, name, Source::Empty);
     intent.container = Some(Lxc::default());
     intent.policy.deletion = translate::deletion(spec.deletion_policy);
     intent.policy.protected = spec.protection == Some(true);

@@ -12,6 +12,7 @@ use uuid::Uuid;
 
 use super::{
     Flow, Pass, failed,
+    seed::seed_in,
     source::{Original, default_cpus, default_memory, root_disk, storage_of},
 };
 use crate::{
@@ -104,7 +105,7 @@ impl Pass<'_> {
     }
 
     /// A guest with our mark whose record was lost.
-    async fn find_own(&mut self, view: &View) -> Flow<Option<Outcome>> {
+    pub(super) async fn find_own(&mut self, view: &View) -> Flow<Option<Outcome>> {
         let same: Vec<(Vmid, NodeName)> = view
             .guests
             .iter()
@@ -140,7 +141,8 @@ impl Pass<'_> {
             identity.uuid = uuid_of(&config).unwrap_or(identity.uuid);
             self.event("Found", format!("guest {vmid} on {node} is ours already"));
             self.cluster.track(&self.intent.owner, vmid);
-            self.record.seed = self.plan_seed(view, &identity, name)?;
+            let planned = self.plan_seed(view, &identity, name)?;
+            self.record.seed = planned.or_else(|| seed_in(&config, [name, identity.uuid]));
             self.record.identity = Some(identity);
             self.record.stage = Stage::Making;
             return Ok(Some(Outcome::Persist));

@@ -26,6 +26,9 @@ impl Pass<'_> {
             if let Some(vmid) = self.intent.adopt {
                 return self.take_over_to_remove(vmid).await;
             }
+            if let Some(outcome) = self.find_to_remove().await? {
+                return Ok(outcome);
+            }
             // Nothing is ever done before an identity is stored; what was done for an earlier one is cleaned up.
             if !self.record.leftovers.is_empty() {
                 let view = self.view()?;
@@ -102,6 +105,25 @@ impl Pass<'_> {
                 self.destroy(&identity, &node).await
             }
         }
+    }
+
+    /// The guest of an owner whose record was lost, by its mark. Nobody waits for a cluster that has never answered: most who have
+    /// nothing recorded have no guest.
+    async fn find_to_remove(&mut self) -> Flow<Option<Outcome>> {
+        let never_seen = {
+            let state = self.cluster.state();
+            state.view.is_none() && state.problem.is_some()
+        };
+        if never_seen {
+            let text = format!(
+                "no guest is recorded, and PVE does not answer: if there is one, its notes name '{}'",
+                self.intent.owner
+            );
+            self.warn("NotLookedFor", text);
+            return Ok(None);
+        }
+        let view = self.view()?;
+        self.find_own(&view).await
     }
 
     /// Takes back the protection that was declared and no longer is, or that came with the source.

@@ -370,6 +370,17 @@ fn glance(password: &Payload, salt: Uuid) -> String {
     hex(&hash.finalize()[..2])
 }
 
+/// The first-boot image in a guest's drive, if it has one of these names.
+pub(super) fn seed_in(config: &GuestConfig, names: [Uuid; 2]) -> Option<Seed> {
+    let volume = config.get(SEED_SLOT)?.split(',').next()?;
+    let is = |name: &Uuid| volume.ends_with(&format!(":iso/{PREFIX}{name}.iso"));
+    names.iter().any(is).then(|| Seed {
+        volume: volume.to_owned(),
+        glance: String::new(),
+        state: SeedState::Uploaded,
+    })
+}
+
 /// Storage and file name of a first-boot image.
 fn seed_place(volume: &str) -> (Option<StorageId>, String) {
     let (storage, path) = volume.split_once(':').unwrap_or_default();

@@ -457,3 +457,39 @@ async fn a_machine_is_not_said_to_be_ready_for_a_spec_that_nothing_was_done_for_
         assert!(grown, "a crash at call {call}: {:?}", guest.config);
     }
 }
+
+/// What an object is told to have after the API server was restored from before it had anything.
+async fn forget<K>(bed: &Bed, name: &str)
+where
+    K: kube::Resource<DynamicType = (), Scope = kube::core::NamespaceResourceScope>
+        + Clone
+        + serde::de::DeserializeOwned
+        + std::fmt::Debug,
+{
+    let nothing = Patch::Merge(json!({ "status": null }));
+    let params = PatchParams::default();
+    let patched = bed.api::<K>().patch_status(name, &params, &nothing).await;
+    patched.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_guest_whose_record_was_lost_goes_with_its_object_all_the_same() {
+    let mut bed = prepared().await;
+    let foreign = bed.foreign().await;
+    bed.apply(manifest!("machine")).await;
+    bed.apply(include_str!("manifests/container.yaml")).await;
+    bed.until_ready::<VirtualMachine>("web-server").await;
+    bed.until_ready::<Container>("cache").await;
+    bed.crash_operator().await;
+    forget::<VirtualMachine>(&bed, "web-server").await;
+    forget::<Container>(&bed, "cache").await;
+    let delete = DeleteParams::default();
+    let machines = bed.api::<VirtualMachine>();
+    machines.delete("web-server", &delete).await.unwrap();
+    let containers = bed.api::<Container>();
+    containers.delete("cache", &delete).await.unwrap();
+    bed.start_operator();
+    bed.until_gone::<VirtualMachine>("web-server").await;
+    bed.until_gone::<Container>("cache").await;
+    assert_eq!(bed.check(&foreign).await, Vec::<String>::new());
+}

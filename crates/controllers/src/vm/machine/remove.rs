@@ -46,8 +46,8 @@ fn intent(
 ) -> Option<GuestIntent> {
     let record = record(status);
     let spec = &machine.spec;
-    // When nothing is recorded a call may still have been made whose record was lost: then the engine looks
-    // for the mark, on the cluster the machine would be on.
+    // When nothing is recorded a guest may still have been made whose record was lost: then the engine looks
+    // for its mark, on the cluster the machine would be on.
     let adopted = super::is_adopted(spec, &record);
     let recorded = record.identity.map(|identity| identity.cluster);
     let cluster = recorded.or_else(|| {
