@@ -67,6 +67,8 @@ pub(crate) struct State {
     pub(crate) view: Option<Arc<View>>,
     /// Why the cluster does not answer, while it does not.
     pub(crate) problem: Option<pve::Error>,
+    /// What is said while another cluster answers in its place.
+    pub(crate) stranger: Option<String>,
     pub(crate) release: Option<Release>,
     pub(crate) facts: ClusterFacts,
     pub(crate) tasks: Tasks,
@@ -417,6 +419,10 @@ impl Cluster {
     pub(crate) fn ready(&self, owner: &Owner) -> Result<Arc<View>, Outcome> {
         let mut state = self.state();
         let (what, message) = match (&state.view, &state.problem) {
+            (_, None) if state.stranger.is_some() => {
+                let message = state.stranger.clone().unwrap_or_default();
+                (Waiting::Cluster, message)
+            }
             (Some(view), None) if state.facts.quorate != Some(false) => return Ok(view.clone()),
             (Some(_), None) => {
                 let message = "the cluster has no quorum: nothing can be changed until it has";

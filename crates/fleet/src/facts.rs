@@ -146,6 +146,8 @@ pub struct ClusterFacts {
     pub problem: Option<String>,
     /// Whether the problem is that it answers and does not accept the credentials.
     pub refused: bool,
+    /// Whether the problem is that another cluster answers.
+    pub stranger: bool,
     /// Its version, such as `9.2.11`.
     pub version: Option<String>,
     /// Whether changes are possible. `None` where it could not be read.

@@ -1,7 +1,7 @@
 //! The fleet itself: clusters come and go, matters are brought to them.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     sync::{Arc, Mutex, PoisonError, Weak},
     time::Duration,
 };
@@ -26,6 +26,8 @@ pub struct Options {
     pub root: bool,
     /// Nodes to prefer when an intent selects none; empty is all.
     pub nodes: Vec<crate::NodeName>,
+    /// The nodes it had when it was connected last, if anything is kept on it: one that has none of them is another cluster.
+    pub known: BTreeSet<crate::NodeName>,
     /// How often one guest, in turn, has its configuration read to find changes that PVE's lists do
     /// not show. This is for the whole cluster: it does not grow with the number of guests.
     pub audit_interval: Duration,
@@ -36,6 +38,7 @@ impl Default for Options {
         Self {
             root: false,
             nodes: Vec::new(),
+            known: BTreeSet::new(),
             audit_interval: Duration::from_mins(1),
         }
     }

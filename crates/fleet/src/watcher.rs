@@ -168,6 +168,9 @@ async fn look(cluster: &Arc<Cluster>) {
                 storages: rows.storages,
                 bridges: BTreeMap::new(),
             };
+            if let Some(text) = stranger(cluster, &view) {
+                return turned_away(cluster, text);
+            }
             match is_cut_off(cluster, &view).await {
                 Ok(false) => {}
                 Ok(true) => keep_members(cluster, &mut view),
@@ -178,6 +181,42 @@ async fn look(cluster: &Arc<Cluster>) {
         }
         Err(error) => unreachable(cluster, error),
     }
+}
+
+/// What to say if the view is not one of the cluster that was known: nodes come and go one by one, so some of those that were
+/// there are. Nothing that is missing from another cluster is gone.
+fn stranger(cluster: &Cluster, view: &View) -> Option<String> {
+    let before = cluster.view();
+    let known: BTreeSet<&NodeName> = match &before {
+        Some(before) => before.nodes.keys().collect(),
+        None => cluster.options.known.iter().collect(),
+    };
+    let nothing = known.is_empty() || view.nodes.is_empty();
+    if nothing || view.nodes.keys().any(|node| known.contains(node)) {
+        return None;
+    }
+    let list = |nodes: &mut dyn Iterator<Item = &NodeName>| {
+        let nodes: Vec<&str> = nodes.map(NodeName::as_str).collect();
+        nodes.join(", ")
+    };
+    Some(format!(
+        "another cluster answers, with {} for nodes and none of {}: nothing is done on it",
+        list(&mut view.nodes.keys()),
+        list(&mut known.into_iter())
+    ))
+}
+
+fn turned_away(cluster: &Cluster, text: String) {
+    let mut state = cluster.state();
+    state.problem = None;
+    state.facts.reachable = false;
+    state.facts.refused = false;
+    state.facts.stranger = true;
+    state.facts.problem = Some(text.clone());
+    state.stranger = Some(text);
+    let facts = Arc::new(state.facts.clone());
+    drop(state);
+    publish(cluster, facts);
 }
 
 /// Whether a node that shows itself alone may have lost sight of its cluster: then it does not know that it is part of one, and
@@ -219,6 +258,7 @@ fn unreachable(cluster: &Cluster, error: pve::Error) {
     let mut state = cluster.state();
     state.facts.reachable = false;
     state.facts.problem = Some(trouble::line(&error));
+    state.facts.stranger = false;
     state.facts.refused = matches!(error, pve::Error::Unauthenticated { .. });
     state.problem = Some(error);
     let facts = Arc::new(state.facts.clone());
@@ -237,7 +277,8 @@ pub(crate) fn publish(cluster: &Cluster, facts: Arc<crate::ClusterFacts>) {
 fn seen(cluster: &Cluster, view: View) {
     let mut state = cluster.state();
     let mut wake: Vec<Owner> = Vec::new();
-    if state.problem.take().is_some() {
+    let stranger = state.stranger.take();
+    if state.problem.take().is_some() || stranger.is_some() {
         wake.extend(std::mem::take(&mut state.stranded));
     }
     let before = state.view.take();

@@ -34,6 +34,7 @@ pub struct Builder {
     clusters: usize,
     release: pve_sim::Release,
     world: Option<WorldFile>,
+    others: Option<WorldFile>,
 }
 
 impl Default for Builder {
@@ -44,6 +45,7 @@ impl Default for Builder {
             clusters: 1,
             release: pve_sim::Release::default(),
             world: None,
+            others: None,
         }
     }
 }
@@ -84,6 +86,13 @@ impl Builder {
         self
     }
 
+    /// The installations that the clusters after the first are, where they are others.
+    #[must_use]
+    pub fn others(mut self, yaml: &str) -> Self {
+        self.others = Some(WorldFile::parse(yaml).unwrap());
+        self
+    }
+
     /// Makes the bed and starts the controllers.
     pub async fn start(self) -> Bed {
         // `RUST_LOG=controllers=debug` shows what the controllers do; another test may have asked already.
@@ -101,7 +110,8 @@ impl Builder {
                     .seed(self.seed.wrapping_mul(31).wrapping_add(number as u64))
                     .release(self.release)
                     .latency(self.latency.clone());
-                if let Some(world) = &self.world {
+                let other = self.others.as_ref().filter(|_| number > 0);
+                if let Some(world) = other.or(self.world.as_ref()) {
                     simulator = simulator.world(world.clone());
                 }
                 simulator.build()

@@ -5,13 +5,13 @@ mod report;
 mod secrets;
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
 use api::vm::{Provider, ProviderStatus};
-use fleet::{ClusterFacts, ClusterName, Outcome};
+use fleet::{ClusterFacts, ClusterName, NodeName, Outcome};
 use futures::{
     StreamExt as _,
     future::ready,
@@ -374,9 +374,13 @@ async fn connect(
     wanted: Settings,
 ) -> Result<(), refs::Missing> {
     let known = context.providers.get(name);
-    if known
-        .as_ref()
-        .is_some_and(|known| known.same_place(&wanted))
+    // Somebody has said that it is the same cluster all the same.
+    let facts = context.fleet.facts(name);
+    let accepted = facts.is_some_and(|facts| facts.stranger) && nodes(provider).is_empty();
+    if !accepted
+        && known
+            .as_ref()
+            .is_some_and(|known| known.same_place(&wanted))
     {
         if known.is_some_and(|known| !known.same_credentials(&wanted)) {
             context
@@ -397,9 +401,11 @@ async fn connect(
         .connector
         .connect(&wanted.connection)
         .map_err(|error| refs::Missing::new("ConnectionInvalid", error.to_string()))?;
-    context
-        .fleet
-        .connect(name.clone(), client, wanted.fleet_options());
+    let options = fleet::Options {
+        known: known_nodes(provider, context, name),
+        ..wanted.fleet_options()
+    };
+    context.fleet.connect(name.clone(), client, options);
     if let Some(facts) = context.fleet.watch(name) {
         context.providers.follow(name, facts);
     }
@@ -411,6 +417,21 @@ async fn connect(
         context.queues.containers.push_object(&container);
     }
     Ok(())
+}
+
+/// The nodes that the cluster had when it was looked at last. Another one may answer as long as nothing is kept on it.
+fn known_nodes(provider: &Provider, context: &Context, name: &ClusterName) -> BTreeSet<NodeName> {
+    let nodes = nodes(provider);
+    if nodes.is_empty() || report::users(context, name).is_empty() {
+        return BTreeSet::new();
+    }
+    nodes
+}
+
+fn nodes(provider: &Provider) -> BTreeSet<NodeName> {
+    let nodes = provider.status.iter().flat_map(|status| &status.nodes);
+    let names = nodes.filter_map(|node| NodeName::new(node.name.as_str()).ok());
+    names.collect()
 }
 
 async fn announce(

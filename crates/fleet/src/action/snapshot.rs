@@ -220,17 +220,23 @@ impl Act<'_> {
     /// Comes back unless PVE says that there is no guest of this number any more. Only one that is not to be seen is asked for:
     /// what was taken costs nothing as long as it is kept.
     async fn guest_is_there(&mut self, intent: &SnapshotIntent) -> Flow<()> {
-        if !self.record.lost {
-            let seen = {
-                let state = self.cluster.state();
-                let view = state.view.as_ref().filter(|_| state.problem.is_none());
-                view.is_none_or(|view| view.guests.contains_key(&self.guest))
-            };
-            if seen {
-                return Ok(());
+        let view = {
+            let state = self.cluster.state();
+            let known = state.problem.is_none() && state.stranger.is_none();
+            state.view.clone().filter(|_| known)
+        };
+        let row = view.as_ref().map(|view| view.guests.get(&self.guest));
+        match row {
+            // It may have been another cluster, or only the list, that did not have it.
+            Some(Some(row)) if self.record.lost => {
+                self.record.lost = !self.is_back(intent, row).await?;
             }
-            let free = self.cluster.client.cluster().is_free(self.guest).await;
-            self.record.lost = matches!(free, Ok(true));
+            None | Some(Some(_)) => {}
+            Some(None) if self.record.lost => {}
+            Some(None) => {
+                let free = self.cluster.client.cluster().is_free(self.guest).await;
+                self.record.lost = matches!(free, Ok(true));
+            }
         }
         if !self.record.lost {
             return Ok(());
@@ -240,6 +246,17 @@ impl Act<'_> {
             intent.guest, intent.name
         );
         Err(failed(Failure::Lost, text))
+    }
+
+    /// Whether the guest that was gone is there after all, and has the snapshot.
+    async fn is_back(&mut self, intent: &SnapshotIntent, row: &GuestRow) -> Flow<bool> {
+        if self.checked(row).await?.is_none() {
+            return Ok(false);
+        }
+        match self.handle(row).snapshots().await {
+            Ok(list) => Ok(list.iter().any(|snapshot| is_ours(snapshot, intent))),
+            Err(error) => Err(self.trouble("listing snapshots", &error)),
+        }
     }
 
     /// Takes note of whose snapshot it will be before there is any: it is removed from that guest, also when that is let go

@@ -2,13 +2,16 @@
 
 use std::time::Duration;
 
-use api::vm::{Provider, VMImage, VMSnapshot, VirtualMachine, condition};
+use api::vm::{Provider, VMBackup, VMImage, VMSnapshot, VirtualMachine, condition};
 use k8s_openapi::api::core::v1::Secret;
-use kube::{ResourceExt as _, api::DeleteParams};
+use kube::{
+    ResourceExt as _,
+    api::{DeleteParams, Patch, PatchParams},
+};
 use scenarios::Bed;
 use serde_json::json;
 
-use crate::{manifest, prepared, with_machine};
+use crate::{manifest, prepare, prepared, with_machine};
 
 /// A bed with a machine that is Ready and a Provider that somebody deletes.
 async fn leaving() -> Bed {
@@ -270,4 +273,73 @@ clusters:
         let named = sufficient.message.contains(snapshots);
         assert_eq!(named, truth == "True", "{sufficient:?}");
     }
+}
+
+/// Somebody points a Provider to another installation, which has none of the guests.
+#[tokio::test(start_paused = true)]
+async fn what_another_cluster_does_not_have_is_not_taken_for_gone() {
+    let other = "clusters: [{ name: other, nodes: [{ name: alpha }] }]";
+    let mut bed = Bed::builder().clusters(2).others(other).start().await;
+    prepare(&bed).await;
+    bed.apply(manifest!("machine")).await;
+    bed.until_ready::<VirtualMachine>("web-server").await;
+    bed.try_apply(&snapshot("kept")).await.unwrap();
+    bed.until_ready::<VMSnapshot>("kept").await;
+    let backup = json!({
+        "apiVersion": "infra.virtrigaud.io/v1beta1", "kind": "VMBackup",
+        "metadata": { "name": "nightly" },
+        "spec": { "vmRef": { "name": "web-server" }, "storage": "local", "deletionPolicy": "Delete" },
+    });
+    bed.try_apply(&backup).await.unwrap();
+    bed.until_ready::<VMBackup>("nightly").await;
+    let before: Provider = bed.get("proxmox-prod").await;
+    let elsewhere = json!({ "endpoint": "https://pve-1.example.com:8006" });
+    bed.change::<Provider>("proxmox-prod", elsewhere).await;
+    bed.until_reason::<Provider>("proxmox-prod", "Ready", "AnotherCluster")
+        .await;
+    let how = DeleteParams::default();
+    let machines = bed.api::<VirtualMachine>();
+    machines.delete("web-server", &how).await.unwrap();
+    let backups = bed.api::<VMBackup>();
+    backups.delete("nightly", &how).await.unwrap();
+    bed.sleep(Duration::from_mins(30)).await;
+    bed.crash_operator().await;
+    bed.start_operator();
+    bed.sleep(Duration::from_mins(30)).await;
+    for at in [0, 1] {
+        let guests = bed.guests_of(at).await;
+        let there = guests.iter().any(|guest| guest.name == "web-server");
+        assert_eq!(there, at == 0, "cluster {at}");
+    }
+    machines.get("web-server").await.unwrap();
+    backups.get("nightly").await.unwrap();
+    bed.until_ready::<VMSnapshot>("kept").await;
+
+    let back = json!({ "endpoint": before.spec.endpoint });
+    bed.change::<Provider>("proxmox-prod", back).await;
+    bed.until_gone::<VMBackup>("nightly").await;
+    bed.until_gone::<VirtualMachine>("web-server").await;
+    let left = bed.guests().await;
+    assert!(!left.iter().any(|guest| guest.name == "web-server"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cluster_whose_nodes_are_all_others_is_accepted_when_somebody_says_so() {
+    let other = "clusters: [{ name: other, nodes: [{ name: alpha }] }]";
+    let bed = Bed::builder().clusters(2).others(other).start().await;
+    prepare(&bed).await;
+    bed.apply(manifest!("machine")).await;
+    bed.until_ready::<VirtualMachine>("web-server").await;
+    let elsewhere = json!({ "endpoint": "https://pve-1.example.com:8006" });
+    bed.change::<Provider>("proxmox-prod", elsewhere).await;
+    bed.until_reason::<Provider>("proxmox-prod", "Ready", "AnotherCluster")
+        .await;
+    let accepted = Patch::Merge(json!({ "status": { "nodes": null } }));
+    let params = PatchParams::default();
+    let providers = bed.api::<Provider>();
+    let patched = providers.patch_status("proxmox-prod", &params, &accepted);
+    patched.await.unwrap();
+    bed.until_ready::<Provider>("proxmox-prod").await;
+    bed.until_reason::<VirtualMachine>("web-server", "Ready", "GuestLost")
+        .await;
 }

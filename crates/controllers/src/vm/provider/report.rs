@@ -72,13 +72,28 @@ pub(super) fn known(
             }
         }
         (false, Some(problem)) => {
-            let reason = if facts.refused {
-                "CredentialsRefused"
-            } else {
-                "Unreachable"
+            let reason = match (facts.refused, facts.stranger) {
+                (true, _) => "CredentialsRefused",
+                (false, true) => "AnotherCluster",
+                (false, false) => "Unreachable",
             };
-            now.set("Reachable", facts.refused, reason, problem);
-            now.set("Ready", false, reason, problem);
+            let message = if facts.stranger {
+                format!(
+                    "{problem}; let this Provider reach the cluster that its objects are on, and make another Provider for this one. \
+                     If it is the same with other nodes, tell so: kubectl patch provider {} --subresource=status --type=merge \
+                     -p '{{\"status\":{{\"nodes\":null}}}}'",
+                    provider.name_any()
+                )
+            } else {
+                problem.clone()
+            };
+            now.set(
+                "Reachable",
+                facts.refused || facts.stranger,
+                reason,
+                &message,
+            );
+            now.set("Ready", false, reason, message);
         }
         (false, None) => {
             now.set("Reachable", Truth::Unknown, "Connecting", "no answer yet");

@@ -537,3 +537,32 @@ async fn a_snapshot_whose_call_takes_effect_late_is_removed_with_its_object() {
     let left = qemu.snapshots().await.unwrap();
     assert!(left.iter().all(|it| it.name != present.name), "{left:?}");
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_snapshot_that_another_cluster_does_not_have_is_kept_when_its_guest_is_there_again() {
+    let (mut bench, identity) = settled().await;
+    let mut record = ActionRecord::default();
+    let intent = snapshot(identity.vmid, SnapshotWish::Present);
+    drive!(bench, snapshot, intent, record);
+    let other = pve_sim::Simulator::builder().seed(8).build();
+    let right = std::mem::replace(&mut bench.sim, other);
+    bench.restart();
+    bench.ready().await;
+    let lost = drive!(bench, snapshot, intent, record);
+    assert!(
+        matches!(
+            lost.outcome,
+            Outcome::Failed {
+                why: fleet::Failure::Lost,
+                ..
+            }
+        ),
+        "{lost:?}"
+    );
+    bench.sim = right;
+    bench.restart();
+    bench.ready().await;
+    let kept = drive!(bench, snapshot, intent, record);
+    assert_eq!(kept.outcome, Outcome::Settled);
+    assert!(!record.lost);
+}
