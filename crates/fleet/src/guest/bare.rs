@@ -12,7 +12,7 @@ use pve::{
 
 use super::{Flow, Pass, look::Sight};
 use crate::{
-    NodeName, Outcome, Waiting,
+    NodeName, Outcome, Vmid, Waiting,
     record::{Identity, Origin, Stage},
 };
 
@@ -29,40 +29,60 @@ impl Pass<'_> {
             && is_bare(config)
     }
 
-    /// Waits while the restore runs. When none does, removes what is left of it: the VMID is ours to try again under.
+    /// Waits while the restore runs. When none does, removes what is left of it: the VMID is ours to try again under. Comes back
+    /// with nothing if none of ours is known that would have left it: somebody else's may run, which one may not see.
     pub(super) async fn clear_bare(
         &mut self,
         identity: &Identity,
         node: &NodeName,
-    ) -> Flow<Outcome> {
+    ) -> Flow<Option<Outcome>> {
         let vmid = identity.vmid;
         let filter = TaskFilter {
             vmid: Some(vmid),
-            source: Tasks::Active,
+            source: Tasks::All,
             ..TaskFilter::default()
         };
-        match self.cluster.client.node(node).tasks(&filter).await {
-            Ok(list) if list.iter().any(TaskEntry::is_running) => {
-                let message = format!("guest {vmid} is being restored on {node}");
-                return Ok(self.wait(Waiting::Locked, message, PAUSE));
-            }
-            Ok(_) => {}
+        let tasks = match self.cluster.client.node(node).tasks(&filter).await {
+            Ok(tasks) => tasks,
             Err(error) => {
                 return Err(self.node_trouble(node, "looking for who restores the guest", &error));
             }
+        };
+        if tasks.iter().any(TaskEntry::is_running) {
+            let message = format!("guest {vmid} is being restored on {node}");
+            return Ok(Some(self.wait(Waiting::Locked, message, PAUSE)));
+        }
+        if !was_restored(&tasks) {
+            return Ok(None);
         }
         // A restore that ended meanwhile has made it complete: only what is bare after its end is nothing.
-        match self.look(identity).await? {
+        Ok(Some(match self.look(identity).await? {
             Sight::Begun(node) => {
                 self.warn(
                     "RestoreFailed",
                     format!("removing what the restore left under VMID {vmid}"),
                 );
-                self.destroy(identity, &node).await
+                self.destroy(identity, &node).await?
             }
-            _ => Ok(Outcome::Persist),
-        }
+            _ => Outcome::Persist,
+        }))
     }
+}
+
+/// What is said of a guest that nobody known has begun to restore.
+pub(super) fn unknown(vmid: Vmid) -> String {
+    format!("guest {vmid} is as a restore begins it, and no restore of ours is known there")
+}
+
+/// Whether the last that was made or removed under a VMID was made by a restore.
+fn was_restored(tasks: &[TaskEntry]) -> bool {
+    let tells = |task: &&TaskEntry| matches!(task.upid.kind(), "qmrestore" | "qmdestroy");
+    // PVE lists the newest first, also of one second.
+    let last = tasks.iter().filter(tells).reduce(|last, task| {
+        let newer = task.upid.starttime() > last.upid.starttime();
+        if newer { task } else { last }
+    });
+    last.is_some_and(|task| task.upid.kind() == "qmrestore")
 }
 
 /// Whether a configuration has nothing but the memory that PVE begins a restore with.

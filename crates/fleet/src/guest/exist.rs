@@ -6,7 +6,7 @@ use pve::GuestKind;
 use tokio::time::Instant;
 
 use super::{
-    Flow, LAG, Pass,
+    Flow, LAG, Pass, bare,
     look::{Sight, is_making},
     working,
 };
@@ -63,7 +63,13 @@ impl Pass<'_> {
                     let why = self.unfinished(&identity, &lock).await?;
                     return Ok(self.choose_again(&why));
                 }
-                Sight::Begun(node) => return self.clear_bare(&identity, &node).await,
+                Sight::Begun(node) => {
+                    let cleared = self.clear_bare(&identity, &node).await?;
+                    return Ok(match cleared {
+                        Some(outcome) => outcome,
+                        None => self.choose_again(&bare::unknown(identity.vmid)),
+                    });
+                }
                 Sight::Foreign(why) => return Ok(self.choose_again(&why)),
                 Sight::Absent => {
                     self.memory(|memory| memory.absent = true);

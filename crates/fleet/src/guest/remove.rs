@@ -7,7 +7,7 @@ use std::{sync::Arc, time::Duration};
 
 use pve::{ConfigChange, GuestConfig, api::guest::DeleteGuest, api::guest::power};
 
-use super::{Flow, Pass, look::Sight, settle::doing, working};
+use super::{Flow, Pass, bare, look::Sight, settle::doing, working};
 use crate::{
     Failure, NodeName, Outcome, PowerFact, Vmid, Waiting,
     cluster::{HA_PATIENCE, HA_PAUSE},
@@ -60,7 +60,13 @@ impl Pass<'_> {
                     return Ok(self.wait(Waiting::Locked, why, Duration::from_mins(1)));
                 }
                 // It holds nothing that a policy could keep.
-                Sight::Begun(node) => return self.clear_bare(&identity, &node).await,
+                Sight::Begun(node) => {
+                    if let Some(outcome) = self.clear_bare(&identity, &node).await? {
+                        return Ok(outcome);
+                    }
+                    self.event("Gone", bare::unknown(identity.vmid));
+                    return self.clean_up(&identity).await;
+                }
                 // The VMID is free, or another guest's by now: ours is gone.
                 Sight::Absent => return self.clean_up(&identity).await,
                 Sight::Foreign(why) => {

@@ -12,6 +12,7 @@ use pve_sim::{Action, Fault, Latency, Simulator, Spread, Step};
 use crate::{
     harness::{Bench, machine},
     sources::config_of,
+    tokens,
 };
 
 const TEMPLATE: &str = "ubuntu-24-04";
@@ -236,5 +237,52 @@ async fn a_machine_with_a_name_or_a_disk_is_not_taken_for_what_a_restore_left() 
         bench.run().await;
         let left = &machines(&bench).await - &before;
         assert_eq!(left, BTreeSet::from([identity.vmid.get()]), "{key}");
+    }
+}
+
+/// Whose token may see what others do on some nodes only does not know that they restore something under the same number.
+#[tokio::test(start_paused = true)]
+async fn what_somebody_else_restores_under_a_vmid_that_was_chosen_is_not_removed() {
+    for deleted in [false, true] {
+        let world = tokens::WORLD.replace("path: /nodes", "path: /nodes/pve1");
+        let world = pve_sim::WorldFile::parse(&world).unwrap();
+        let mut latency = Latency::real();
+        let copy = Spread {
+            median_ms: 18_000.0,
+            p95_ms: 18_500.0,
+        };
+        latency.steps.insert(Step::BackupGib, copy);
+        let sim = Simulator::builder().seed(7).world(world).latency(latency);
+        let mut bench = Bench::with(sim.build());
+        let (_, mut again) = backed_up(&mut bench).await;
+        again.placement.nodes = vec!["pve1".parse().unwrap()];
+        let before = machines(&bench).await;
+        tokens::connect(&mut bench).await;
+        let second = bench.want(again.clone());
+        assert!(bench.call(&second).await, "{}", bench.stories());
+        let identity = bench.record(&second).identity.clone().unwrap();
+
+        let Source::Backup { volume } = again.source else {
+            unreachable!("it is made from a backup")
+        };
+        let mut theirs = pve::CreateQemu::new(identity.vmid, GuestConfig::new());
+        theirs.archive = Some(volume);
+        theirs.unique = true;
+        let node = bench.client().node(&"pve2".parse().unwrap());
+        node.create_qemu(&theirs).await.unwrap();
+        // PVE lets who removes a guest wait ten seconds for whoever holds it, and then removes what is there.
+        tokio::time::sleep(Duration::from_secs(10)).await;
+        tokens::connect(&mut bench).await;
+        bench.matters.get_mut(&second).unwrap().last = None;
+        if deleted {
+            bench.delete(&second);
+        }
+        bench.run().await;
+        let settled = bench.progress(&second).outcome == Outcome::Settled;
+        assert_eq!(settled, !deleted, "{}", bench.stories());
+        bench.run_for(Duration::from_mins(5)).await;
+        let left = &machines(&bench).await - &before;
+        assert!(left.contains(&identity.vmid.get()), "{left:?}");
+        assert_eq!(left.len(), if deleted { 1 } else { 2 });
     }
 }
