@@ -6,12 +6,15 @@
 use std::path::PathBuf;
 
 use anyhow::{Context as _, Result, bail};
-use clap::{Args, builder::BoolishValueParser};
+use clap::Args;
 use pve::Credentials;
 use pve::tls::{Fingerprint, Trust};
 
 /// What a certificate in PEM begins with.
 const PEM: &str = "-----BEGIN";
+
+/// The variable that has any certificate believed.
+const INSECURE: &str = "PVE_INSECURE_SKIP_VERIFY";
 
 /// Credentials and trust.
 ///
@@ -43,9 +46,10 @@ pub(crate) struct Access {
     /// [env: PVE_CA_BUNDLE].
     #[arg(long, value_name = "FILE")]
     ca: Option<String>,
-    /// Believe any certificate. Whoever is in between can read the credentials: for trials only.
-    #[arg(long, env = "PVE_INSECURE_SKIP_VERIFY", value_parser = BoolishValueParser::new())]
-    pub(crate) insecure: bool,
+    /// Believe any certificate. Whoever is in between can read the credentials: for trials only
+    /// [env: PVE_INSECURE_SKIP_VERIFY, unless --fingerprint or --ca].
+    #[arg(long, conflicts_with_all = ["fingerprints", "ca"])]
+    insecure: bool,
 }
 
 /// Who we are.
@@ -123,8 +127,8 @@ impl Access {
     }
 
     fn authority_in(&self, variable: impl Fn(&str) -> Option<String>) -> Result<Option<String>> {
-        // Who types a fingerprint believes that, whatever the environment says.
-        let other = || variable("PVE_CA_BUNDLE").filter(|_| self.fingerprints.is_empty());
+        // Who types whom to believe is not told otherwise by the environment.
+        let other = || variable("PVE_CA_BUNDLE").filter(|_| !self.says_whom_to_believe());
         let Some(said) = self.ca.clone().or_else(other) else {
             return Ok(None);
         };
@@ -135,14 +139,46 @@ impl Access {
         Ok(Some(text))
     }
 
+    /// Whether any certificate is believed.
+    pub(crate) fn insecure(&self) -> Result<bool> {
+        self.insecure_in(variable)
+    }
+
+    fn insecure_in(&self, variable: impl Fn(&str) -> Option<String>) -> Result<bool> {
+        if self.says_whom_to_believe() {
+            return Ok(self.insecure);
+        }
+        variable(INSECURE).map_or(Ok(false), |text| flag(INSECURE, &text))
+    }
+
+    /// Whether it is typed whom to believe.
+    fn says_whom_to_believe(&self) -> bool {
+        self.insecure || self.ca.is_some() || !self.fingerprints.is_empty()
+    }
+
     /// Whom to believe.
     pub(crate) fn trust(&self) -> Result<Trust> {
-        Ok(match self.authority()? {
-            _ if self.insecure => Trust::Insecure,
+        self.trust_in(variable)
+    }
+
+    fn trust_in(&self, variable: impl Fn(&str) -> Option<String>) -> Result<Trust> {
+        if self.insecure_in(&variable)? {
+            return Ok(Trust::Insecure);
+        }
+        Ok(match self.authority_in(variable)? {
             Some(authority) => Trust::Authority(authority),
             None if self.fingerprints.is_empty() => Trust::System,
             None => Trust::Fingerprints(self.fingerprints.clone()),
         })
+    }
+}
+
+/// What a variable that is a flag says, in the words a Provider's `runtime.env` takes.
+fn flag(name: &str, text: &str) -> Result<bool> {
+    match text.to_lowercase().as_str() {
+        "true" | "1" | "yes" | "on" => Ok(true),
+        "false" | "0" | "no" | "off" => Ok(false),
+        _ => bail!("{name} is {text:?}: it must be true or false (or 1, yes, on; 0, no, off)"),
     }
 }
 
@@ -206,15 +242,64 @@ mod tests {
         assert_eq!(who(&token, &production), "a@pve!b=2");
     }
 
+    /// What is typed after `oxmox`.
+    fn typed(args: &[&str]) -> Result<Access, clap::Error> {
+        use clap::FromArgMatches as _;
+        let command = Access::augment_args(clap::Command::new("oxmox").no_binary_name(true));
+        Access::from_arg_matches(&command.try_get_matches_from(args)?)
+    }
+
     #[test]
-    fn a_fingerprint_that_is_typed_is_believed_instead_of_the_environments_authority() {
-        let bundle = |name: &str| (name == "PVE_CA_BUNDLE").then(|| format!("{PEM} CERTIFICATE"));
-        let print: Fingerprint = ["AB"; 32].join(":").parse().unwrap();
-        let typed = Access {
-            fingerprints: vec![print],
-            ..Access::default()
+    fn whom_to_believe_is_typed_whatever_the_environment_says() {
+        let print = ["AB"; 32].join(":");
+        let pem = format!("{PEM} CERTIFICATE");
+        let careless = |name: &str| match name {
+            INSECURE => Some("true".to_owned()),
+            "PVE_CA_BUNDLE" => Some(format!("{pem} of the environment")),
+            _ => None,
         };
-        assert_eq!(typed.authority_in(bundle).unwrap(), None);
-        assert!(Access::default().authority_in(bundle).unwrap().is_some());
+        let bundle = |name: &str| careless(name).filter(|_| name != INSECURE);
+        let trust = |args: &[&str], variable: &dyn Fn(&str) -> Option<String>| {
+            let access = typed(args).unwrap();
+            assert_eq!(
+                access.insecure_in(variable).unwrap(),
+                matches!(access.trust_in(variable).unwrap(), Trust::Insecure)
+            );
+            access.trust_in(variable).unwrap()
+        };
+        let pinned = ["--fingerprint", &print];
+        for environment in [&careless as &dyn Fn(&str) -> _, &bundle] {
+            let believed = trust(&pinned, environment);
+            assert!(matches!(believed, Trust::Fingerprints(prints) if prints.len() == 1));
+            let believed = trust(&[&format!("--ca={pem}")], environment);
+            assert!(matches!(believed, Trust::Authority(text) if text == pem));
+            assert!(matches!(
+                trust(&["--insecure"], environment),
+                Trust::Insecure
+            ));
+        }
+        // What is not heeded is not written down, either.
+        let stored = |args: &[&str]| typed(args).unwrap().authority_in(careless).unwrap();
+        assert_eq!((stored(&pinned), stored(&["--insecure"])), (None, None));
+        assert!(matches!(trust(&[], &careless), Trust::Insecure));
+        assert!(matches!(trust(&[], &bundle), Trust::Authority(_)));
+        assert!(matches!(trust(&[], &|_: &str| None), Trust::System));
+        assert!(typed(&["--insecure", "--ca", "a"]).is_err());
+        assert!(typed(&["--insecure", "--fingerprint", &print]).is_err());
+    }
+
+    #[test]
+    fn a_variable_that_is_neither_true_nor_false_is_refused_by_its_name() {
+        let of = |text: &str| {
+            let text = text.to_owned();
+            Access::default().insecure_in(|name| (name == INSECURE).then(|| text.clone()))
+        };
+        assert!(of("Yes").unwrap());
+        assert!(!of("0").unwrap());
+        let refused = of("maybe").unwrap_err().to_string();
+        assert!(
+            refused.contains(INSECURE) && refused.contains("true or false"),
+            "{refused}"
+        );
     }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Result, anyhow};
 use clap::Args;
-use pve::tls::{Fingerprint, shown_certificate};
+use pve::tls::{Fingerprint, Trust, shown_certificate};
 use pve::{Client, Error};
 
 use super::report::Report;
@@ -48,7 +48,8 @@ impl Connection {
                 .endpoint(address)
                 .build()
                 .map_err(|error| anyhow!(error))?;
-            if self.try_endpoint(address, &client, report).await {
+            let insecure = matches!(trust, Trust::Insecure);
+            if self.try_endpoint(address, &client, insecure, report).await {
                 builder = builder.endpoint(address);
                 good += 1;
             }
@@ -59,7 +60,13 @@ impl Connection {
         Ok(Some(builder.build()?))
     }
 
-    async fn try_endpoint(&self, address: &str, client: &Client, report: &mut Report) -> bool {
+    async fn try_endpoint(
+        &self,
+        address: &str,
+        client: &Client,
+        insecure: bool,
+        report: &mut Report,
+    ) -> bool {
         let Some(uri) = client
             .endpoints()
             .into_iter()
@@ -101,7 +108,7 @@ impl Connection {
                 );
                 return false;
             }
-            (_, Some(fingerprint)) if self.access.insecure => report.warn(
+            (_, Some(fingerprint)) if insecure => report.warn(
                 "tls",
                 format!("{address} is believed without a check"),
                 format!("pin its certificate instead: --fingerprint {fingerprint}"),

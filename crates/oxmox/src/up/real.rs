@@ -32,10 +32,11 @@ impl RealPve {
         if self.pve.is_none() && !demo {
             self.pve = variable("PVE_ENDPOINT");
         }
-        match self.pve {
-            Some(_) => self.access.login().map(drop),
-            None => Ok(()),
+        if self.pve.is_some() {
+            self.access.login()?;
+            self.access.trust()?;
         }
+        Ok(())
     }
 
     /// Writes it down as the Provider `default`, if there is one.
@@ -61,7 +62,7 @@ impl RealPve {
         let nodes = self.nodes.iter().map(|node| node.trim().to_owned());
         let credentials = apply::Credentials {
             entries,
-            insecure: self.access.insecure,
+            insecure: self.access.insecure()?,
             nodes: nodes.filter(|node| !node.is_empty()).collect(),
         };
         apply::provider(client, "default", url, credentials).await
