@@ -8,6 +8,7 @@ mod demo;
 mod looks;
 mod progress;
 mod real;
+mod stop;
 
 use std::ffi::{OsStr, OsString};
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
@@ -54,7 +55,7 @@ pub(crate) struct Up {
     /// Start a simulated Proxmox VE with life-like latencies and bring three machines up on it.
     #[arg(long)]
     demo: bool,
-    /// Exit once every machine is ready: 0 if all are, 1 if one cannot be or Proxmox VE does not answer.
+    /// Exit once every machine is ready: 0 if all are, 1 if one cannot be, Proxmox VE does not answer or somebody stops it before.
     #[arg(long)]
     until_ready: bool,
     /// Run the API server alone: the controllers run elsewhere, such as in `oxmox operator`.
@@ -67,7 +68,10 @@ pub(crate) struct Up {
 impl Up {
     pub(crate) fn run(self) -> Result<ExitCode> {
         let runtime = tokio::runtime::Runtime::new().context("cannot start the async runtime")?;
-        runtime.block_on(self.serve())
+        let ended = runtime.block_on(self.serve());
+        // What had its time to end has ended. Nobody waits for the rest, such as a name that is looked up in vain.
+        runtime.shutdown_background();
+        ended
     }
 
     async fn serve(mut self) -> Result<ExitCode> {
@@ -141,12 +145,15 @@ impl Up {
             Err(error) => Err(error),
         };
 
-        stop.cancel();
-        renewal.abort();
-        if let Some(controllers) = controllers {
-            let _ = controllers.await;
-        }
-        server.shutdown().await;
+        let end = async {
+            stop.cancel();
+            renewal.abort();
+            if let Some(controllers) = controllers {
+                let _ = controllers.await;
+            }
+            server.shutdown().await;
+        };
+        let ended = stop::unless_hurried(end, interrupted()).await;
         drop((webhook, consoles));
         drop(simulated);
         drop(scratch);
@@ -168,7 +175,14 @@ impl Up {
                         });
                     }
                 }
-                () = &mut interrupted => return Ok(ExitCode::SUCCESS),
+                () = &mut interrupted => {
+                    output::say("\nstopping");
+                    if self.until_ready {
+                        output::say("not every machine was ready yet");
+                        return Ok(ExitCode::FAILURE);
+                    }
+                    return Ok(ExitCode::SUCCESS);
+                }
             }
         }
         next_steps(kubeconfig, self.demo);

@@ -222,3 +222,30 @@ async fn a_demo_has_nothing_to_do_with_the_data_of_real_machines() {
     demo.says("Provider default is there already").await;
     assert_eq!(demo.end().await.code(), Some(1), "{}", demo.said());
 }
+
+#[tokio::test]
+async fn who_waits_for_machines_and_stops_before_they_are_ready_has_failed() {
+    let mut demo = Running::start(&["up", "--demo", "--until-ready"], &[]);
+    demo.says("linked copy of").await;
+    demo.signal("INT").await;
+    demo.says("not every machine was ready yet").await;
+    assert_eq!(demo.end().await.code(), Some(1), "{}", demo.said());
+}
+
+#[tokio::test]
+async fn who_asks_twice_to_stop_does_not_wait_for_what_is_under_way() {
+    let data = tempfile::tempdir().unwrap();
+    let args = ["up", "--data-dir", data.path().to_str().unwrap()];
+    let mut up = Running::start(&args, &[]);
+    let address = up.says("https://").await;
+    up.says("Try next").await;
+    // Somebody who says nothing is waited for, as long as a handshake may take. Who comes later is answered later.
+    let _silent = tokio::net::TcpStream::connect(address).await.unwrap();
+    let client = client(data.path()).await;
+    client.apiserver_version().await.unwrap();
+    up.signal("INT").await;
+    up.says("another Ctrl-C ends at once").await;
+    up.signal("INT").await;
+    up.says("ended at once").await;
+    assert_eq!(up.end().await.code(), Some(1), "{}", up.said());
+}
