@@ -105,8 +105,7 @@ impl Machines {
     }
 
     async fn act(self) -> Result<ExitCode> {
-        let (client, namespace) = self.place.connect().await?;
-        let there = act::There::new(client, namespace);
+        let there = self.place.connect().await?;
         match self.command {
             Command::List {
                 all_namespaces,

@@ -21,6 +21,7 @@ use anyhow::{Context as _, Result, bail};
 use clap::Args;
 use fleet::Fleet;
 use kube::Client;
+use rustls::pki_types::ServerName;
 use tokio_util::sync::CancellationToken;
 
 use self::progress::Ending;
@@ -44,14 +45,20 @@ const RENEWAL: Duration = Duration::from_hours(12);
 #[command(after_help = "Examples:
   oxmox up --demo
   oxmox up --pve https://pve.example.com:8006 --token 'oxmox@pve!up=SECRET' --fingerprint AB:CD:…
+  oxmox up --listen 0.0.0.0:6443 --listen-name up.example.com
   kubectl --kubeconfig ~/.local/share/oxmox/kubeconfig get vm")]
 pub(crate) struct Up {
     /// Where data, certificates and the kubeconfig are kept [env: OXMOX_DATA_DIR, unless --demo]. A demo without it keeps nothing.
     #[arg(long, value_name = "DIR")]
     data_dir: Option<PathBuf>,
-    /// Where the API server listens; port 0 takes a free one.
+    /// Where the API server listens; port 0 takes a free one. Who comes from another computer needs a copy of the kubeconfig with
+    /// a name of this one in it: see --listen-name. Consoles, which are in clear text, are served on this computer only.
     #[arg(long, default_value = "127.0.0.1:0", value_name = "ADDR")]
     listen: SocketAddr,
+    /// A further name or address that the API server's certificate is for, such as this computer's with --listen 0.0.0.0:6443; may
+    /// be repeated.
+    #[arg(long = "listen-name", value_name = "HOST", value_parser = host)]
+    names: Vec<String>,
     /// Start a simulated Proxmox VE with life-like latencies and bring three machines up on it.
     #[arg(long)]
     demo: bool,
@@ -88,6 +95,7 @@ impl Up {
         };
         let config = apiserver::Config {
             listen: self.listen,
+            names: std::mem::take(&mut self.names),
             ..apiserver::Config::new(&directory)
         };
         let server = apiserver::Server::start(config)
@@ -157,7 +165,7 @@ impl Up {
         drop((webhook, consoles));
         drop(simulated);
         drop(scratch);
-        outcome
+        outcome.map(|code| if ended { code } else { ExitCode::FAILURE })
     }
 
     /// Shows what happens until there is nothing left to wait for, or somebody asks to stop.
@@ -189,6 +197,16 @@ impl Up {
         interrupted.await;
         output::say("\nstopping");
         Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// A name or address as certificates have it.
+fn host(text: &str) -> Result<String, String> {
+    match ServerName::try_from(text) {
+        Ok(_) => Ok(text.to_owned()),
+        Err(_) => {
+            Err("it is a name or an address, such as up.example.com or 192.168.1.5".to_owned())
+        }
     }
 }
 
@@ -325,6 +343,16 @@ mod tests {
         tokio::time::sleep(Duration::from_hours(24 * 100)).await;
         assert_ne!(format!("{certificate:?}"), served);
         assert!(!kept.is_finished());
+    }
+
+    #[test]
+    fn a_certificate_is_for_names_and_addresses() {
+        for good in ["up.example.com", "up", "192.168.1.5", "fe80::1"] {
+            assert_eq!(host(good).unwrap(), good);
+        }
+        for bad in ["", "https://up.example.com", "up.example.com:6443", "[::1]"] {
+            assert!(host(bad).unwrap_err().contains("192.168.1.5"), "{bad}");
+        }
     }
 
     #[test]

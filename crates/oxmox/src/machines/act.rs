@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 use api::vm::{MIGRATION_FAILED, ManagementPolicy, Phase, VirtualMachine, condition};
+use axum::http::Uri;
 use clap::Args;
 use kube::{
     Api, Client, ResourceExt,
@@ -57,12 +58,10 @@ pub(super) struct There {
     pub(super) client: Client,
     pub(super) namespace: String,
 }
+    /// Where its API server is.
+    pub(super) server: Uri,
 
 impl There {
-    pub(super) fn new(client: Client, namespace: String) -> Self {
-        Self { client, namespace }
-    }
-
     pub(super) fn machines(&self) -> Api<VirtualMachine> {
         Api::namespaced(self.client.clone(), &self.namespace)
     }

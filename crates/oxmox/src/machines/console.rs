@@ -4,8 +4,11 @@ mod connect;
 mod screen;
 mod terminal;
 
+use std::net::IpAddr;
+
 use anyhow::{Context as _, Result, bail};
 use api::vm::{LocalRef, VMConsole, VMConsoleSpec};
+use axum::http::Uri;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use clap::Args;
@@ -36,9 +39,13 @@ pub(super) async fn open(there: &There, console: &Console) -> Result<()> {
     let url = address(there, name).await?;
     let secret = permit(there, name).await?;
     if console.url {
+    let aside = aside(&url, &there.server);
         return output::data(&format!("{url}?token={}\n", secret.expose_secret()));
+        if let Some(aside) = aside {
+            output::say(aside);
+        }
     }
-    let (socket, _) = connect::connect(&url, &secret, console.ca.as_deref()).await?;
+    let (socket, _) = connect::connect(&url, &secret, console.ca.as_deref(), aside).await?;
     output::say(format_args!(
         "{name}'s serial line; Ctrl-] leaves, Enter shows a prompt"
     ));
@@ -61,6 +68,20 @@ async fn address(there: &There, name: &str) -> Result<String> {
 }
 
 /// Makes up a secret and writes its digest down, for one visit. Comes back with what to go there with.
+/// What there is to know of a console that this computer may be the wrong one for.
+fn aside(url: &str, server: &Uri) -> Option<&'static str> {
+    let console: Uri = url.parse().ok()?;
+    (is_loopback(&console) && !is_loopback(server)).then_some(
+        "that address is for the computer only that `oxmox up` (or the operator) runs on: go there, or bring its port here with `ssh -L`",
+    )
+}
+
+fn is_loopback(uri: &Uri) -> bool {
+    let host = uri.host().unwrap_or_default();
+    let address: Option<IpAddr> = host.trim_matches(['[', ']']).parse().ok();
+    address.map_or(host == "localhost", |address| address.is_loopback())
+}
+
 async fn permit(there: &There, name: &str) -> Result<SecretString> {
     let bytes = [uuid::Uuid::new_v4(), uuid::Uuid::new_v4()];
     let secret = URL_SAFE_NO_PAD.encode(bytes.map(uuid::Uuid::into_bytes).concat());
@@ -88,4 +109,22 @@ async fn permit(there: &There, name: &str) -> Result<SecretString> {
         )
     })?;
     Ok(token(&made.name_any(), &secret).into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_comes_from_another_computer_is_told_of_consoles_on_loopback() {
+        let told = |console: &str, server: &str| {
+            let url = format!("{console}/console/default/web");
+            aside(&url, &server.parse().unwrap()).is_some()
+        };
+        assert!(told("http://127.0.0.1:8081", "https://up.example.com:6443"));
+        assert!(told("http://[::1]:8081", "https://192.168.1.5:6443"));
+        assert!(!told("http://127.0.0.1:8081", "https://localhost:6443"));
+        assert!(!told("http://127.0.0.1:8081", "https://[::1]:6443"));
+        assert!(!told("https://console.example.com", "https://192.168.1.5"));
+    }
 }

@@ -10,6 +10,8 @@ use kube::{
     config::{KubeConfigOptions, Kubeconfig},
 };
 
+use super::act::There;
+
 /// Which cluster and namespace.
 #[derive(Args)]
 pub(super) struct Place {
@@ -26,14 +28,19 @@ pub(super) struct Place {
 
 impl Place {
     /// A client, and the namespace to look in.
-    pub(super) async fn connect(&self) -> Result<(Client, String)> {
+    pub(super) async fn connect(&self) -> Result<There> {
         let config = self.config().await?;
         let namespace = self
             .namespace
             .clone()
             .unwrap_or_else(|| config.default_namespace.clone());
+        let server = config.cluster_url.clone();
         let client = Client::try_from(config).context("cannot use the kubeconfig")?;
-        Ok((client, namespace))
+        Ok(There {
+            client,
+            namespace,
+            server,
+        })
     }
 
     async fn config(&self) -> Result<Config> {

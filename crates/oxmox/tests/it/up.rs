@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
+use kube::config::{KubeConfigOptions, Kubeconfig};
 use testbed::{Kubectl, assets_or_skip};
 
 use crate::harness::{Running, Sim, adopt_line, client};
@@ -248,4 +249,31 @@ async fn who_asks_twice_to_stop_does_not_wait_for_what_is_under_way() {
     up.signal("INT").await;
     up.says("ended at once").await;
     assert_eq!(up.end().await.code(), Some(1), "{}", up.said());
+}
+
+#[tokio::test]
+async fn its_api_server_is_believed_by_every_name_it_was_given() {
+    let data = tempfile::tempdir().unwrap();
+    let args = ["up", "--data-dir", data.path().to_str().unwrap()];
+    let named = [
+        "--listen-name",
+        "up.example.com",
+        "--listen-name",
+        "192.0.2.1",
+    ];
+    let up = Running::start(&[&args[..], &named].concat(), &[]);
+    up.says("Try next").await;
+    let known_as = async |name: &str| {
+        let mut read = Kubeconfig::read_from(data.path().join("kubeconfig")).unwrap();
+        let cluster = read.clusters[0].cluster.as_mut().unwrap();
+        cluster.tls_server_name = Some(name.to_owned());
+        let options = KubeConfigOptions::default();
+        let config = kube::Config::from_custom_kubeconfig(read, &options).await;
+        let client = kube::Client::try_from(config.unwrap()).unwrap();
+        client.apiserver_version().await.is_ok()
+    };
+    for name in ["localhost", "up.example.com", "192.0.2.1"] {
+        assert!(known_as(name).await, "{name}");
+    }
+    assert!(!known_as("other.example.com").await);
 }

@@ -25,11 +25,13 @@ pub(super) type Socket = WebSocketStream<TokioIo<Upgraded>>;
 const ATTEMPTS: u32 = 10;
 const PAUSE: Duration = Duration::from_millis(300);
 
-/// Goes there with the secret. Comes back with the connection, and the password a screen's viewer is asked for.
+/// Goes there with the secret. Comes back with the connection, and the password a screen's viewer is asked for. Who cannot get there
+/// hears `aside`.
 pub(super) async fn connect(
     url: &str,
     secret: &SecretString,
     ca: Option<&Path>,
+    aside: Option<&str>,
 ) -> Result<(Socket, Option<SecretString>)> {
     let uri: Uri = url
         .parse()
@@ -66,10 +68,11 @@ pub(super) async fn connect(
             .body(Full::new(Bytes::new()))
             .context("the machine's console has no usable address")?;
         let mut response = client.request(request).await.with_context(|| {
-            format!(
-                "cannot reach {}",
-                uri.authority().map_or(url, |a| a.as_str())
-            )
+            let place = uri.authority().map_or(url, |a| a.as_str());
+            match aside {
+                Some(aside) => format!("cannot reach {place}: {aside}"),
+                None => format!("cannot reach {place}"),
+            }
         })?;
         match response.status() {
             StatusCode::SWITCHING_PROTOCOLS => {
@@ -129,6 +132,7 @@ mod tests {
             let acts = "HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\n";
             replica(second, acts).await;
         });
-        connect(&url, &"secret".into(), None).await.unwrap();
+        let secret = "secret".into();
+        connect(&url, &secret, None, None).await.unwrap();
     }
 }

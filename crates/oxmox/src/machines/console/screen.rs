@@ -12,7 +12,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio_tungstenite::tungstenite::Message;
 
 use super::connect::{self, Socket};
-use super::{There, address, permit};
+use super::{There, address, aside, permit};
 use crate::output;
 
 /// Which screen, and where a viewer finds it.
@@ -39,7 +39,8 @@ pub(in crate::machines) async fn show(there: &There, vnc: &Vnc) -> Result<()> {
     let local = listener.local_addr()?;
     let secret = permit(there, name).await?;
     let url = format!("{url}/screen");
-    let (mut socket, password) = connect::connect(&url, &secret, vnc.ca.as_deref()).await?;
+    let aside = aside(&url, &there.server);
+    let (mut socket, password) = connect::connect(&url, &secret, vnc.ca.as_deref(), aside).await?;
     output::say(format_args!(
         "{name}'s screen is at {local} for one viewer, such as `vncviewer {}::{}`; Ctrl-C leaves",
         local.ip(),
