@@ -4,6 +4,7 @@
 //! until the object says that the change has happened. `console` alone goes elsewhere: to the operator's own server of consoles.
 
 mod act;
+mod answer;
 mod console;
 mod place;
 mod show;

@@ -13,6 +13,7 @@ use kube::{
 };
 use serde_json::{Value, json};
 
+use super::answer::{is_absent, why, why_unseen};
 use crate::output;
 
 /// A change of one machine.
@@ -42,7 +43,7 @@ impl Stay {
         seen: impl Future<Output = Result<T, kube::runtime::wait::Error>>,
     ) -> Result<Option<T>> {
         match tokio::time::timeout(Duration::from_secs(self.timeout), seen).await {
-            Ok(seen) => Ok(Some(seen.context("it cannot be watched")?)),
+            Ok(seen) => Ok(Some(seen.map_err(why_unseen)?)),
             Err(_) => Ok(None),
         }
     }
@@ -57,9 +58,9 @@ impl Stay {
 pub(super) struct There {
     pub(super) client: Client,
     pub(super) namespace: String,
-}
     /// Where its API server is.
     pub(super) server: Uri,
+}
 
 impl There {
     pub(super) fn machines(&self) -> Api<VirtualMachine> {
@@ -68,14 +69,14 @@ impl There {
 
     /// A machine, or advice.
     pub(super) async fn machine(&self, name: &str) -> Result<VirtualMachine> {
-        let found = self.machines().get_opt(name).await;
-        match found.context("the API server did not answer")? {
-            Some(machine) => Ok(machine),
-            None => bail!(
+        match self.machines().get(name).await {
+            Ok(machine) => Ok(machine),
+            Err(error) if is_absent(&error) => bail!(
                 "there is no machine {name:?} in namespace {:?}{}",
                 self.namespace,
                 self.elsewhere(name).await
             ),
+            Err(error) => Err(why(error)),
         }
     }
 
@@ -117,7 +118,8 @@ impl There {
             .machines()
             .patch(name, &PatchParams::default(), &Patch::Merge(&patch))
             .await
-            .with_context(|| format!("the API server refused the change of {name}"))?;
+            .map_err(why)
+            .with_context(|| format!("{name} is not {done}"))?;
         if !act.stay.wait {
             output::say(format_args!(
                 "{name} is being {done}; `oxmox vm describe {name}` shows how far it is"
@@ -148,7 +150,8 @@ impl There {
         self.machines()
             .delete(name, &DeleteParams::default())
             .await
-            .with_context(|| format!("the API server refused to delete {name}"))?;
+            .map_err(why)
+            .with_context(|| format!("{name} is not deleted"))?;
         if !act.stay.wait {
             output::say(format_args!("{name} is being deleted"));
             return Ok(());

@@ -18,6 +18,7 @@ use secrecy::{ExposeSecret as _, SecretString};
 
 pub(super) use self::screen::{Vnc, show};
 use super::act::There;
+use super::answer::why;
 use crate::console::{digest, token};
 use crate::output;
 
@@ -38,12 +39,12 @@ pub(super) async fn open(there: &There, console: &Console) -> Result<()> {
     let name = &console.name;
     let url = address(there, name).await?;
     let secret = permit(there, name).await?;
-    if console.url {
     let aside = aside(&url, &there.server);
-        return output::data(&format!("{url}?token={}\n", secret.expose_secret()));
+    if console.url {
         if let Some(aside) = aside {
             output::say(aside);
         }
+        return output::data(&format!("{url}?token={}\n", secret.expose_secret()));
     }
     let (socket, _) = connect::connect(&url, &secret, console.ca.as_deref(), aside).await?;
     output::say(format_args!(
@@ -67,7 +68,6 @@ async fn address(there: &There, name: &str) -> Result<String> {
     Ok(url)
 }
 
-/// Makes up a secret and writes its digest down, for one visit. Comes back with what to go there with.
 /// What there is to know of a console that this computer may be the wrong one for.
 fn aside(url: &str, server: &Uri) -> Option<&'static str> {
     let console: Uri = url.parse().ok()?;
@@ -82,6 +82,7 @@ fn is_loopback(uri: &Uri) -> bool {
     address.map_or(host == "localhost", |address| address.is_loopback())
 }
 
+/// Makes up a secret and writes its digest down, for one visit. Comes back with what to go there with.
 async fn permit(there: &There, name: &str) -> Result<SecretString> {
     let bytes = [uuid::Uuid::new_v4(), uuid::Uuid::new_v4()];
     let secret = URL_SAFE_NO_PAD.encode(bytes.map(uuid::Uuid::into_bytes).concat());
@@ -102,9 +103,9 @@ async fn permit(there: &There, name: &str) -> Result<SecretString> {
     };
     let permits: Api<VMConsole> = Api::namespaced(there.client.clone(), &there.namespace);
     let made = permits.create(&PostParams::default(), &wanted).await;
-    let made = made.with_context(|| {
+    let made = made.map_err(why).with_context(|| {
         format!(
-            "you may see consoles in namespace {} if you may create vmconsoles.infra.virtrigaud.io there, and the API server refused it",
+            "consoles in namespace {} are for those who may create vmconsoles.infra.virtrigaud.io there",
             there.namespace
         )
     })?;

@@ -10,6 +10,7 @@ use kube::{Api, ResourceExt as _, api::ListParams};
 use serde_json::Value;
 
 use super::act::There;
+use super::answer::why;
 use crate::output;
 
 pub(super) async fn list(there: &There, all: bool, json: bool) -> Result<()> {
@@ -18,11 +19,7 @@ pub(super) async fn list(there: &There, all: bool, json: bool) -> Result<()> {
     } else {
         there.machines()
     };
-    let machines = api
-        .list(&ListParams::default())
-        .await
-        .context("the API server did not answer")?
-        .items;
+    let machines = api.list(&ListParams::default()).await.map_err(why)?.items;
     if json {
         let shown: Result<Vec<Value>> = machines.iter().map(for_people).collect();
         let text = serde_json::to_string_pretty(&shown?).context("the machines cannot be shown")?;
@@ -79,11 +76,14 @@ pub(super) async fn describe(there: &There, name: &str) -> Result<()> {
     let mut text = serde_saphyr::to_string(&value).context("the machine cannot be shown")?;
     let events: Api<Event> = Api::namespaced(there.client.clone(), &there.namespace);
     let about = format!("involvedObject.kind=VirtualMachine,involvedObject.name={name}");
-    let mut events = events
-        .list(&ListParams::default().fields(&about))
-        .await
-        .context("the API server did not answer")?
-        .items;
+    let mut events = match events.list(&ListParams::default().fields(&about)).await {
+        Ok(events) => events.items,
+        Err(error) => {
+            output::data(&text)?;
+            output::say(format_args!("its events are not shown: {}", why(error)));
+            return Ok(());
+        }
+    };
     events.sort_by_key(|event| event.last_timestamp.as_ref().map(|time| time.0));
     text.push_str("events:\n");
     for event in events {

@@ -14,6 +14,7 @@ use kube::{
 use super::{
     Command, Machines,
     act::{Stay, There},
+    answer::why,
     place::Place,
 };
 use crate::output;
@@ -84,14 +85,15 @@ pub(super) async fn take(there: &There, name: String, options: Options) -> Resul
     };
     api.create(&PostParams::default(), &snapshot)
         .await
-        .with_context(|| format!("the API server refused the snapshot {name}"))?;
+        .map_err(why)
+        .with_context(|| format!("{name} is not taken"))?;
     if !options.stay.wait {
         return output::data(&format!("vmsnapshot.infra.virtrigaud.io/{name} created\n"));
     }
     let ended = |found: Option<&VMSnapshot>| found.is_none_or(|found| phase(found).is_some());
     let seen = Box::pin(await_condition(api.clone(), &name, ended));
     let Some(seen) = options.stay.for_it(seen).await? else {
-        let why = message(&api.get(&name).await?);
+        let why = message(&api.get(&name).await.map_err(why)?);
         return Err(options.stay.too_long(&name, "taken", &why));
     };
     match seen {

@@ -3,10 +3,14 @@
 use std::path::Path;
 use std::process::Stdio;
 
-use api::vm::Provider;
+use api::vm::{Provider, VirtualMachine};
 use k8s_openapi::api::core::v1::Namespace;
-use kube::Api;
+use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{Patch, PatchParams, PostParams};
+use kube::config::Kubeconfig;
+use kube::runtime::wait::await_condition;
+use kube::{Api, ResourceExt as _};
 use serde_json::json;
 use tokio::io::AsyncWriteExt as _;
 use tokio::process::Command;
@@ -317,4 +321,96 @@ async fn visit(address: &str, token: Option<&str>) -> u16 {
     }
     let text = String::from_utf8_lossy(&answer).into_owned();
     text.split(' ').nth(1).unwrap().parse().unwrap()
+}
+
+#[tokio::test]
+async fn whom_the_api_server_refuses_is_told_why_and_sees_what_they_may() {
+    let data = tempfile::tempdir().unwrap();
+    let mut config = apiserver::Config::new(data.path());
+    config.tokens = vec![("sesame".into(), apiserver::User::named("joe"))];
+    let server = apiserver::Server::start(config).await.unwrap();
+    let admin = client(data.path()).await;
+    let as_bearer = |token: &str| {
+        let mut read = Kubeconfig::read_from(server.kubeconfig_path()).unwrap();
+        let who = json!({ "token": token });
+        read.auth_infos[0].auth_info = serde_json::from_value(who).unwrap();
+        let file = data.path().join(token);
+        std::fs::write(&file, serde_json::to_string(&read).unwrap()).unwrap();
+        file
+    };
+    let vm = async |kubeconfig: &Path, args: &[&str]| {
+        let mut run = Command::new(OXMOX);
+        run.args(["vm", "--kubeconfig"]).arg(kubeconfig).args(args);
+        let output = run.output().await.unwrap();
+        let text = [output.stdout, output.stderr].concat();
+        let said = String::from_utf8_lossy(&text).into_owned();
+        (output.status.success(), said)
+    };
+    let refused = async |kubeconfig: &Path, args: &[&str], why: &str| {
+        let (ok, said) = vm(kubeconfig, args).await;
+        assert!(!ok && said.contains(why), "{args:?}: {said}");
+        assert!(!said.contains("did not answer"), "{args:?}: {said}");
+    };
+    let (all, joe) = (server.kubeconfig_path(), as_bearer("sesame"));
+    for args in [&["list"][..], &["describe", "web"], &["start", "web"]] {
+        refused(all, args, "oxmox crds | kubectl apply").await;
+        refused(&as_bearer("wrong"), args, "does not know you").await;
+        refused(&joe, args, "does not let you").await;
+    }
+
+    let definitions: Api<CustomResourceDefinition> = Api::all(admin.clone());
+    for crd in api::crds() {
+        let created = definitions.create(&PostParams::default(), &crd).await;
+        let name = created.unwrap().name_any();
+        let served = kube::runtime::conditions::is_crd_established();
+        let served = await_condition(definitions.clone(), &name, served);
+        served.await.unwrap();
+    }
+    let machines: Api<VirtualMachine> = Api::default_namespaced(admin.clone());
+    let machine = json!({
+        "metadata": { "name": "web" },
+        "spec": { "providerRef": { "name": "pve" }, "adopt": { "vmid": 100 } },
+    });
+    let machine = serde_json::from_value(machine).unwrap();
+    let created = machines.create(&PostParams::default(), &machine).await;
+    created.unwrap();
+    let rights = json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
+        "metadata": { "name": "looks" },
+        "rules": [{
+            "apiGroups": ["infra.virtrigaud.io"], "resources": ["virtualmachines"],
+            "verbs": ["get", "list", "patch"],
+        }],
+    });
+    let roles: Api<ClusterRole> = Api::all(admin.clone());
+    let rights = serde_json::from_value(rights).unwrap();
+    let created = roles.create(&PostParams::default(), &rights).await;
+    created.unwrap();
+    let bound = json!({
+        "metadata": { "name": "joe-looks" },
+        "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "looks" },
+        "subjects": [{ "apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "joe" }],
+    });
+    let bindings: Api<ClusterRoleBinding> = Api::all(admin);
+    let bound = serde_json::from_value(bound).unwrap();
+    let created = bindings.create(&PostParams::default(), &bound).await;
+    created.unwrap();
+    let (ok, described) = vm(&joe, &["describe", "web"]).await;
+    assert!(ok && described.contains("vmid: 100"), "{described}");
+    assert!(
+        described.contains("its events are not shown: the API server does not let you"),
+        "{described}"
+    );
+    refused(all, &["start", "web-9"], "there is no machine").await;
+    refused(&joe, &["delete", "web"], "web is not deleted").await;
+    refused(&joe, &["delete", "web"], "does not let you").await;
+    refused(&joe, &["start", "web", "--wait"], "cannot be watched").await;
+    refused(&joe, &["start", "web", "--wait"], "does not let you").await;
+    let snapshot = ["snapshot", "first", "--vm", "web"];
+    refused(&joe, &snapshot, "first is not taken").await;
+    server.shutdown().await;
+
+    let gone = ["list"];
+    let (ok, said) = vm(&joe, &gone).await;
+    assert!(!ok && said.contains("did not answer"), "{said}");
 }
