@@ -1,7 +1,8 @@
 //! The one place that writes to the terminal: data to stdout, words for a person to stderr.
 
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, Write};
 
+use anstream::{AutoStream, ColorChoice};
 use anyhow::Result;
 use clap::{Args, ValueEnum};
 use tracing_subscriber::EnvFilter;
@@ -71,7 +72,7 @@ pub(crate) fn init_logging(logging: &Logging) {
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(io::stderr)
-        .with_ansi(io::stderr().is_terminal());
+        .with_ansi(AutoStream::choice(&io::stderr()) != ColorChoice::Never);
     match logging.log_format {
         LogFormat::Text => builder.init(),
         LogFormat::Json => builder.json().init(),

@@ -130,3 +130,27 @@ async fn single_definitions_are_printed_by_kind() {
         "{said}"
     );
 }
+
+#[tokio::test]
+async fn log_lines_have_colours_where_the_environment_lets_them() {
+    let logged = async |variables: &[(&str, &str)]| {
+        let asked = Command::new(OXMOX)
+            .args(["--log-level=trace", "doctor", "--token=a@pve!b=c"])
+            .arg("--endpoint=http://127.0.0.1:1")
+            .env_remove("NO_COLOR")
+            .env_remove("CLICOLOR_FORCE")
+            .envs(variables.iter().copied())
+            .output();
+        String::from_utf8(asked.await.unwrap().stderr).unwrap()
+    };
+    let forced = ("CLICOLOR_FORCE", "1");
+    let coloured = logged(&[forced]).await;
+    assert!(coloured.contains('\u{1b}'), "{coloured:?}");
+    for plain in [&[][..], &[forced, ("NO_COLOR", "1")]] {
+        let plain = logged(plain).await;
+        assert!(
+            plain.contains("TRACE") && !plain.contains('\u{1b}'),
+            "{plain:?}"
+        );
+    }
+}
