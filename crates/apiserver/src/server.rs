@@ -5,6 +5,7 @@
 
 mod kubeconfig;
 mod listener;
+mod papers;
 mod pki;
 
 use std::{
@@ -13,7 +14,7 @@ use std::{
     sync::Arc,
 };
 
-use tokio::{net::TcpListener, task::JoinHandle};
+use tokio::{net::TcpListener, sync::watch, task::JoinHandle};
 use tokio_util::task::TaskTracker;
 
 use crate::{
@@ -147,15 +148,19 @@ impl Server {
             .await
             .map_err(|status| Error::Bootstrap(status.message))?;
 
-        let tls = pki.server_config(address, &config.names)?;
         let kubeconfig = directory.join("kubeconfig");
-        let admin = pki.client("kubernetes-admin", &["system:masters"])?;
-        pki::write_private(
-            &kubeconfig,
-            kubeconfig::render(address, &pki.ca_pem, &admin).as_bytes(),
-        )?;
+        let ca = pki.ca_pem.clone();
+        let papers = papers::Papers {
+            pki,
+            address,
+            names: config.names,
+            kubeconfig: kubeconfig.clone(),
+        };
+        let (renewed, tls) = watch::channel(papers.tls()?);
+        papers.write_kubeconfig()?;
 
         let tasks = TaskTracker::new();
+        tasks.spawn(papers.keep(renewed, api.stop.clone()));
         tasks.spawn(Housekeeper::run(Arc::clone(&api)));
         let service = ApiService::network(Arc::clone(&api));
         let listener = tasks.spawn(listener::serve(
@@ -169,7 +174,7 @@ impl Server {
             api,
             address,
             kubeconfig,
-            ca: pki.ca_pem,
+            ca,
             tasks,
             listener,
         })

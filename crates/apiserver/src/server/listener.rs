@@ -10,6 +10,7 @@ use hyper_util::{
 use rustls::ServerConfig;
 use tokio::{
     net::{TcpListener, TcpStream},
+    sync::watch,
     time,
 };
 use tokio_rustls::TlsAcceptor;
@@ -21,15 +22,14 @@ const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long requests under way may take once the server stops.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Accepts connections until stopped.
+/// Accepts connections until stopped, each with what `tls` is then.
 pub(super) async fn serve(
     listener: TcpListener,
-    tls: Arc<ServerConfig>,
+    tls: watch::Receiver<Arc<ServerConfig>>,
     service: ApiService,
     stop: CancellationToken,
     tasks: TaskTracker,
 ) {
-    let acceptor = TlsAcceptor::from(tls);
     loop {
         let accepted = tokio::select! {
             () = stop.cancelled() => return,
@@ -37,7 +37,8 @@ pub(super) async fn serve(
         };
         match accepted {
             Ok((stream, _)) => {
-                let task = connection(stream, acceptor.clone(), service.clone(), stop.clone());
+                let acceptor = TlsAcceptor::from(Arc::clone(&tls.borrow()));
+                let task = connection(stream, acceptor, service.clone(), stop.clone());
                 tasks.spawn(task);
             }
             Err(error) => {

@@ -33,7 +33,7 @@ pub(crate) struct Pki {
     pub(crate) ca_pem: String,
     pub(crate) token_key: Vec<u8>,
     issuer: Issuer<'static, KeyPair>,
-    now: Timestamp,
+    clock: Clock,
 }
 
 fn broken(error: impl std::fmt::Display) -> Error {
@@ -76,7 +76,7 @@ impl Pki {
             ca_pem,
             token_key,
             issuer: Issuer::new(params, key),
-            now,
+            clock: clock.clone(),
         })
     }
 
@@ -100,7 +100,7 @@ impl Pki {
         mut params: CertificateParams,
         usage: ExtendedKeyUsagePurpose,
     ) -> Result<Identity, Error> {
-        set_validity(&mut params, self.now, 1);
+        set_validity(&mut params, self.clock.now(), 1);
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
         params.extended_key_usages = vec![usage];
         params.use_authority_key_identifier_extension = true;

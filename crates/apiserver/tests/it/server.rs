@@ -1,6 +1,8 @@
 //! The server with a file, a port and strangers.
 
-use apiserver::{Config, Server, User};
+use std::{sync::Arc, time::Duration};
+
+use apiserver::{Clock, Config, Server, User};
 use k8s_openapi::api::{core::v1::ConfigMap, rbac::v1::ClusterRoleBinding};
 use kube::{
     Api, Client,
@@ -8,6 +10,9 @@ use kube::{
     config::{KubeConfigOptions, Kubeconfig},
 };
 use serde_json::json;
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::rustls::{self, pki_types::UnixTime, time_provider::TimeProvider};
 
 use super::client::{code, config_map};
 
@@ -126,4 +131,54 @@ fn pem_to_der(pem: &str) -> Vec<u8> {
         .filter(|line| !line.starts_with("---"))
         .collect();
     STANDARD.decode(body).unwrap()
+}
+
+const MONTH: Duration = Duration::from_hours(24 * 31);
+
+/// The time when a certificate of today and one of next month are good.
+#[derive(Debug)]
+struct NextMonth;
+
+impl TimeProvider for NextMonth {
+    fn current_time(&self) -> Option<UnixTime> {
+        let now = Clock::system().now().as_second().unsigned_abs();
+        Some(UnixTime::since_unix_epoch(Duration::from_secs(now) + MONTH))
+    }
+}
+
+/// The certificate it shows to whoever comes.
+async fn shown(server: &Server) -> Vec<u8> {
+    let mut roots = rustls::RootCertStore::empty();
+    roots.add(pem_to_der(server.ca_pem()).into()).unwrap();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = rustls::ClientConfig::builder_with_details(provider, Arc::new(NextMonth))
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    let stream = TcpStream::connect(server.address()).await.unwrap();
+    let name = "localhost".try_into().unwrap();
+    let connected = TlsConnector::from(Arc::new(config)).connect(name, stream);
+    let connected = connected.await.unwrap();
+    let chain = connected.get_ref().1.peer_certificates().unwrap();
+    chain[0].to_vec()
+}
+
+#[tokio::test]
+async fn its_certificates_are_made_anew_while_it_runs() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = Server::start(Config::new(directory.path())).await.unwrap();
+    let written = || std::fs::read(server.kubeconfig_path()).unwrap();
+    let before = (shown(&server).await, written());
+    tokio::time::pause();
+    tokio::time::advance(MONTH).await;
+    tokio::time::resume();
+    let renewed = async {
+        while written() == before.1 || shown(&server).await == before.0 {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    let in_time = tokio::time::timeout(Duration::from_mins(1), renewed).await;
+    in_time.expect("a certificate runs out after a year");
+    server.shutdown().await;
 }
