@@ -99,15 +99,45 @@ pub(crate) fn say(text: impl std::fmt::Display) {
 
 /// Reports why the command failed: the act, then its causes, one a line.
 pub(crate) fn error(error: &anyhow::Error) {
-    say(format_args!("error: {error}"));
-    for cause in error.chain().skip(1) {
+    let mut told = told(error).into_iter();
+    say(format_args!("error: {}", told.next().unwrap_or_default()));
+    for cause in told {
         say(format_args!("  because: {cause}"));
     }
+}
+
+/// What went wrong and why, without what was said already.
+fn told(error: &anyhow::Error) -> Vec<String> {
+    let mut told: Vec<String> = Vec::new();
+    for cause in error.chain() {
+        let text = match cause.downcast_ref() {
+            Some(kube::Error::Api(status)) => {
+                told.push(status.message.clone());
+                // Its own cause is the same once more.
+                break;
+            }
+            _ => cause.to_string(),
+        };
+        if !told.last().is_some_and(|before| before.ends_with(&text)) {
+            told.push(text);
+        }
+    }
+    told
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_cause_is_told_once_and_in_words() {
+        let status = kube::core::Status::failure("\"nonsense\" is invalid", "Invalid");
+        let refused = anyhow::Error::new(kube::Error::Api(status.boxed())).context("refused");
+        assert_eq!(told(&refused), ["refused", "\"nonsense\" is invalid"]);
+        let silent = kube::Error::Service(io::Error::other("refused").into());
+        let silent = anyhow::Error::new(silent).context("no answer");
+        assert_eq!(told(&silent), ["no answer", "ServiceError: refused"]);
+    }
 
     #[test]
     fn a_level_that_does_not_exist_is_refused_instead_of_silencing_everything() {
