@@ -53,11 +53,10 @@ impl Key {
     fn range(&self) -> (f64, f64) {
         match self {
             Key::Node(_) => (4.0, 12.0),
-            Key::Backups(_) => (1.0, 1.0),
             Key::Moves(_) => (2.0, 4.0),
             Key::Shutdowns(_) => (24.0, 96.0),
             Key::Storage(_) | Key::Template(_) => (6.0, 24.0),
-            Key::Alone(_) => (1.0, 1.0),
+            Key::Backups(_) | Key::Alone(_) => (1.0, 1.0),
         }
     }
 

@@ -74,7 +74,7 @@ fn tasks_of_a_node_that_is_down_are_asked_for_once_it_is_back() {
     assert!(tasks.reach(nodes(&["pve1", "pve2"])).is_empty());
     assert_eq!(tasks.reach(nodes(&["pve1"])), [owner_of(2)].into());
     assert!(tasks.reach(nodes(&["pve1"])).is_empty(), "told once");
-    assert_eq!(tasks.out_of_reach(), [elsewhere.clone()]);
+    assert_eq!(tasks.out_of_reach(), std::slice::from_ref(&elsewhere));
     let due = tasks.due().unwrap();
     assert_eq!(tasks.question(due), Question::Each([upid(1)].into()));
     tasks.end(&upid(1), Ok(TaskEnd::Ok), None, due);

@@ -83,7 +83,7 @@ async fn a_schedule_keeps_to_a_clock_that_is_set_right_while_it_runs() {
         },
     });
     bed.try_apply(&schedule).await.unwrap();
-    bed.sleep(Duration::from_mins(60)).await;
+    bed.sleep(Duration::from_hours(1)).await;
     let first = "daily-web-server-202601020400";
     bed.until_ready::<VMSnapshot>(first).await;
     bed.sleep(Duration::from_mins(10)).await;
@@ -93,7 +93,7 @@ async fn a_schedule_keeps_to_a_clock_that_is_set_right_while_it_runs() {
         "the last one stays"
     );
     SHOWN.set(Some(right));
-    bed.sleep(Duration::from_mins(120)).await;
+    bed.sleep(Duration::from_hours(2)).await;
     let next = "daily-web-server-202601010300";
     bed.until_ready::<VMSnapshot>(next).await;
     assert_eq!(bed.names::<VMSnapshot>().await, [next, first]);

@@ -71,17 +71,13 @@ async fn backups_that_take_long_keep_nobody_else_on_their_node_waiting() {
     let owners: Vec<_> = (0..7).map(|n| bench.want(intent(n))).collect();
     bench.run().await;
     bench.run_for(Duration::from_mins(1)).await;
-    let vmid = |bench: &Bench, n: usize| {
-        let identity = bench.record(&owners[n]).identity.as_ref();
-        identity.unwrap().vmid
-    };
     let mut backups = Vec::new();
-    for n in 0..6 {
-        let guest = vmid(&bench, n);
+    for (n, machine) in owners.iter().enumerate().take(6) {
+        let guest = bench.record(machine).identity.as_ref().unwrap().vmid;
         bench.cluster().fill_disk(guest.get(), 1 << 30).unwrap();
         let intent = BackupIntent {
             owner: owner(&format!("backup-{n}")),
-            ..backup(guest, Some(owners[n].clone()))
+            ..backup(guest, Some(machine.clone()))
         };
         backups.push((intent, ActionRecord::default()));
     }
