@@ -84,6 +84,7 @@ pub(crate) fn machine(parts: MachineParts<'_>) -> Result<GuestIntent, Invalid> {
     intent.disks = disks::disks(spec, parts.class, &defaults, &intent.source)?;
     intent.nics = networks::nics(spec, parts.provider)?;
     intent.init = parts.init;
+    networks::sizes_are_heard(&intent)?;
     let labels = parts.machine.labels();
     let tags = place::label_tags(parts.watched_labels, |key| {
         labels.get(key).map(String::as_str)

@@ -6,7 +6,10 @@ use api::vm::{
     ContainerNetwork, Network, NicModel as Written, Provider, StaticIp, VirtualMachineSpec,
     default_bridge,
 };
-use fleet::intent::{Addressing, Dynamic, Nic, NicModel, Route};
+use fleet::{
+    GuestIntent,
+    intent::{Addressing, Dynamic, InitMode, Nic, NicModel, Route},
+};
 use ipnet::IpNet;
 
 use super::Invalid;
@@ -44,6 +47,22 @@ fn nic(field: &str, network: &Network, provider: &Provider) -> Result<Nic, Inval
         link_down: network.link_down,
         addressing: addressing(field, network)?,
     })
+}
+
+/// Refuses sizes of packets that no guest hears of: PVE tells them to VirtIO cards, and cloud-init to the system.
+pub(super) fn sizes_are_heard(intent: &GuestIntent) -> Result<(), Invalid> {
+    let init = intent.init.as_ref();
+    let told = init.is_some_and(|it| it.mode == InitMode::NoCloud && it.network_data.is_none());
+    for (at, nic) in intent.nics.iter().enumerate() {
+        let other = nic.model.is_some_and(|model| model != NicModel::Virtio);
+        if other && nic.mtu.is_some_and(|mtu| mtu == 1 || !told) {
+            return Err(Invalid::new(
+                format!("spec.networks[{at}].mtu"),
+                "reaches a card of another model than virtio through cloud-init only: change the model, or leave it out",
+            ));
+        }
+    }
+    Ok(())
 }
 
 /// A container's interface.
@@ -251,6 +270,8 @@ where
 
 #[cfg(test)]
 mod tests {
+    use fleet::intent::{Init, Source};
+
     use super::*;
 
     fn fixed(text: &str) -> Result<Addressing, String> {
@@ -290,6 +311,32 @@ mod tests {
                 "{text}: {refused}"
             );
         }
+    }
+
+    #[test]
+    fn a_size_of_packets_that_no_guest_hears_of_is_refused() {
+        let refusal = |mtu: u16, model: NicModel, init: Option<Init>| {
+            let cluster = fleet::ClusterName::new("c").unwrap();
+            let owner = fleet::Owner::new("o").unwrap();
+            let mut intent = GuestIntent::new(owner, cluster, "web", Source::Empty);
+            intent.nics = vec![Nic {
+                model: Some(model),
+                mtu: Some(mtu),
+                ..Nic::default()
+            }];
+            intent.init = init;
+            sizes_are_heard(&intent).is_err()
+        };
+        assert!(!refusal(1400, NicModel::Virtio, None));
+        assert!(refusal(1400, NicModel::E1000, None));
+        // The guest itself is told by cloud-init, but not where what it is told was written by hand.
+        assert!(!refusal(1400, NicModel::E1000, Some(Init::default())));
+        assert!(refusal(1, NicModel::E1000, Some(Init::default())));
+        let by_hand = Init {
+            network_data: Some("version: 2".into()),
+            ..Init::default()
+        };
+        assert!(refusal(1400, NicModel::E1000, Some(by_hand)));
     }
 
     #[test]

@@ -3,9 +3,7 @@
 use super::super::Invalid;
 use crate::{
     Size,
-    intent::{
-        Bus, Disk, DiskRole, GuestIntent, Hotplug, Hugepages, InitMode, Nic, NicModel, Source,
-    },
+    intent::{Bus, Disk, DiskRole, GuestIntent, Hotplug, Hugepages, Nic, NicModel, Source},
 };
 
 /// The only SCSI controller whose disks have I/O threads.
@@ -59,7 +57,7 @@ pub(super) fn devices(intent: &GuestIntent) -> Result<(), Invalid> {
     let other_model = |model: NicModel| model != NicModel::Virtio;
     for nic in &intent.nics {
         if !intent.is_container() {
-            mtu(nic, intent)?;
+            mtu(nic)?;
         }
         if nic.queues.is_some() && nic.model.is_some_and(other_model) {
             return Err(Invalid::new(
@@ -71,26 +69,17 @@ pub(super) fn devices(intent: &GuestIntent) -> Result<(), Invalid> {
     Ok(())
 }
 
-/// Checks that the size of packets is one that PVE starts a guest with, and that the guest hears of it.
-fn mtu(nic: &Nic, intent: &GuestIntent) -> Result<(), Invalid> {
-    let Some(mtu) = nic.mtu else {
-        return Ok(());
-    };
-    let field = || format!("networks[{}].mtu", nic.name);
-    if mtu != 1 && mtu < LEAST_MTU {
-        let problem = format!(
-            "is {mtu}, which no guest starts with: set {LEAST_MTU} or more, or 1 to take the bridge's"
-        );
-        return Err(Invalid::new(field(), problem));
+/// Checks that the size of packets is one that PVE starts a guest with.
+fn mtu(nic: &Nic) -> Result<(), Invalid> {
+    match nic.mtu {
+        Some(mtu) if mtu != 1 && mtu < LEAST_MTU => {
+            let problem = format!(
+                "is {mtu}, which no guest starts with: set {LEAST_MTU} or more, or 1 to take the bridge's"
+            );
+            Err(Invalid::new(format!("networks[{}].mtu", nic.name), problem))
+        }
+        _ => Ok(()),
     }
-    let init = intent.init.as_ref();
-    let told = mtu > 1
-        && init.is_some_and(|init| init.mode == InitMode::NoCloud && init.network_data.is_none());
-    if nic.model.is_some_and(|model| model != NicModel::Virtio) && !told {
-        let problem = "reaches a card of another model than virtio through cloud-init only: change the model, or leave it out";
-        return Err(Invalid::new(field(), problem));
-    }
-    Ok(())
 }
 
 /// Whether a machine type has PCI Express.
